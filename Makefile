@@ -1,0 +1,48 @@
+# make mini    run the miniature of the whole chain on this machine
+# make test    run the tests
+# Each makes the environment (.venv) first when it is absent or its lock has changed.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3.11
+VENV := .venv
+ENV_STAMP := $(VENV)/.made-from-lock
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+CODE := workflow tests docs
+SNAKEFILES := Snakefile rules
+
+.PHONY: help env mini test soak check docs lock clean
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+env: $(ENV_STAMP) ## make the environment
+$(ENV_STAMP): envs/mini.lock envs/make_env.sh envs/vllm-metadata/pyproject.toml envs/cpu-runtime/pyproject.toml pyproject.toml
+	PYTHON=$(PYTHON) envs/make_env.sh $(VENV)
+	@touch $@
+
+mini: env ## run the miniature of the whole chain
+	snakemake --profile profiles/mini
+
+test: env ## run the tests
+	pytest -m "not soak"
+
+soak: env ## run the long trials too (kill series, full sizes)
+	pytest -m soak
+
+check: env ## lint, types, formats, schema in step with the models
+	ruff check $(CODE)
+	ruff format --check $(CODE)
+	mypy
+	snakefmt --check $(SNAKEFILES)
+	python docs/generate.py --check
+	snakemake --lint --configfile config/mini.yaml
+	snakemake --lint --configfile config/config.yaml
+
+docs: env ## write the generated files again: config/schema.json, the table in config/README.md
+	python docs/generate.py
+
+lock: env ## resolve the pins in envs/ again (TORCH_LINKS: a folder with the CPU wheel of torch, if pip is told of none)
+	python envs/make_locks.py $(if $(TORCH_LINKS),--find-links $(TORCH_LINKS))
+
+clean: ## remove results (the environment stays)
+	rm -rf results .snakemake

@@ -1,0 +1,33 @@
+# genselect: from raw GenSelect shards to a published verdict.
+#
+#   snakemake --profile profiles/mini            the miniature, on this machine
+#   snakemake --profile profiles/mini -n         the plan
+#   snakemake --configfile config/config.yaml …  the full experiment (README: "The full experiment")
+#
+# Rules are in rules/, in the order they run; what they do is in workflow/genselect/.
+
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+# Without a configuration the miniature is meant: it runs anywhere.
+if not workflow.configfiles:
+
+    configfile: "config/mini.yaml"
+
+
+include: "rules/common.smk"
+include: "rules/dataset.smk"
+include: "rules/label.smk"
+include: "rules/build.smk"
+
+
+localrules:
+    all,
+    data,
+
+
+rule all:
+    default_target: True
+    input:
+        rules.data.input,

@@ -1,0 +1,60 @@
+# Paths, the checked configuration, banners. No rules.
+#
+# needs: Snakemake's `config`
+# makes: CONFIG (checked), the paths the rules share, `results/<...>/config.yaml` (the resolved configuration) at the start of a run
+
+import datetime
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+# The library is read from this checkout, so that the machine that only plans and submits needs no installation of it.
+WORKFLOW = Path(workflow.basedir) / "workflow"
+sys.path.insert(0, str(WORKFLOW))
+
+from genselect.config import check_config, fingerprint
+from genselect.errors import GenselectError
+from genselect.plan import banners
+from genselect.plan.inputs import shard_names, write_resolved_config
+
+try:
+    CONFIG = check_config(config, ", ".join(map(str, workflow.configfiles)) or "--config")
+    SHARDS = shard_names(CONFIG.dataset)
+except GenselectError as error:
+    # `from None`: the way here is of no use to the user, the message is.
+    raise WorkflowError(str(error)) from None
+
+DATA = f"{CONFIG.results}/data/{CONFIG.dataset.name}"
+LOGS = f"{CONFIG.results}/logs/{CONFIG.dataset.name}"
+BENCHMARKS = f"{CONFIG.results}/benchmarks/{CONFIG.dataset.name}"
+RESOLVED_CONFIG = f"{DATA}/config.yaml"
+LABEL_SHARDS = [
+    f"{k}-of-{CONFIG.judge.shards}" for k in range(1, CONFIG.judge.shards + 1)
+]
+
+# Jobs import the library from this checkout too, in whichever environment they run. `exec` in the rules hands the program the
+# signals that a cluster sends to the job.
+shell.prefix(
+    f"set -euo pipefail; export PYTHONPATH={WORKFLOW}${{{{PYTHONPATH:+:$PYTHONPATH}}}}; "
+)
+SCRIPTS = WORKFLOW / "scripts"
+STARTED = datetime.datetime.now()
+
+
+def identity(*sections):
+    """A parameter that changes, and so reruns the rule, exactly when a setting that changes its result does."""
+    return fingerprint([section.identity() for section in sections])
+
+
+onstart:
+    write_resolved_config(CONFIG, RESOLVED_CONFIG)
+    print(banners.start(CONFIG, RESOLVED_CONFIG, LOGS), file=sys.stderr)
+
+
+onsuccess:
+    print(banners.success(CONFIG, DATA, LOGS, STARTED), file=sys.stderr)
+
+
+onerror:
+    print(banners.failure(LOGS, STARTED), file=sys.stderr)

@@ -1,0 +1,1 @@
+"""From raw shards to rows: prompt parser, merge, build."""

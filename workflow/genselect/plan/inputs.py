@@ -1,0 +1,52 @@
+"""Names of the raw shards, and the resolved configuration that jobs read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from genselect.config import Config, Dataset
+from genselect.config.base import json_value
+from genselect.errors import GenselectError
+from genselect.formats.atomic import write_text
+
+
+def shard_names(dataset: Dataset) -> list[str]:
+    """File names of the raw shards, in the order they are read.
+
+    Raises:
+        GenselectError: ``local_dir`` is missing or holds no shard, or two shards share a name.
+    """
+    if dataset.source == "generated":
+        count = dataset.generated.shards
+        return [f"genselect-{index:05d}-of-{count:05d}.parquet" for index in range(count)]
+    if dataset.source == "local":
+        assert dataset.local_dir is not None  # the model checked it
+        names = sorted(path.name for path in dataset.local_dir.glob("*.parquet"))
+        if not names:
+            raise GenselectError(
+                f"dataset.local_dir: {dataset.local_dir} holds no *.parquet file",
+                "Name the folder that the shards lie in.",
+            )
+        return names
+    names = [Path(path).name for path in dataset.shards]
+    for name in names:
+        if not name.endswith(".parquet"):
+            raise GenselectError(
+                f"dataset.shards: {name} is not a Parquet file", "List the *.parquet paths in the repository."
+            )
+        if names.count(name) > 1:
+            raise GenselectError(
+                f"dataset.shards: {name} is listed twice", "List each shard once; file names must differ."
+            )
+    return names
+
+
+def write_resolved_config(config: Config, path: Path | str) -> None:
+    """Write every key with its value, defaults included. Left alone when nothing changed, so its time keeps its meaning."""
+    text = "# The resolved configuration of the last run, defaults included. Written by the workflow; edit your own file.\n"
+    text += yaml.safe_dump(json_value(config.model_dump(mode="json")), sort_keys=False, allow_unicode=True, width=120)
+    path = Path(path)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
