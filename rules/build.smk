@@ -9,6 +9,7 @@ rule build_rows:
         merged=rules.merge_candidates.output.merged,
         judgments=rules.merge_candidates.output.judgments,
         labels=rules.gather_labels.output.labels,
+        labels_seal=rules.gather_labels.output.seal,
     output:
         questions=f"{DATA}/questions.jsonl",
         train=f"{DATA}/train.parquet",

@@ -8,6 +8,7 @@
 rule label_shard:
     input:
         merged=rules.merge_candidates.output.merged,
+        merged_seal=rules.merge_candidates.output.seal,
         prompt=CONFIG.judge.prompt.path or [],
     output:
         labels=f"{DATA}/labels/{{shard}}/labels.jsonl",
@@ -38,6 +39,7 @@ rule gather_labels:
     input:
         merged=rules.merge_candidates.output.merged,
         shards=expand(rules.label_shard.output.labels, shard=LABEL_SHARDS),
+        seals=expand(rules.label_shard.output.seal, shard=LABEL_SHARDS),
     output:
         labels=f"{DATA}/labels.jsonl",
         seal=f"{DATA}/labels.jsonl.seal.json",

@@ -1,0 +1,39 @@
+"""Names of shards, and banners."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from genselect.config import check_config, load_config
+from genselect.errors import GenselectError
+from genselect.plan import banners
+from genselect.plan.inputs import shard_names
+
+
+def test_the_hub_shards_are_the_fourteen_of_the_split(repository: Path) -> None:
+    names = shard_names(load_config(repository / "config" / "config.yaml").dataset)
+    assert len(names) == 14
+    assert (names[0], names[-1]) == ("genselect-00000-of-00014.parquet", "genselect-00013-of-00014.parquet")
+
+
+@pytest.mark.parametrize(
+    ("shards", "what"), [(["a/x.parquet", "b/x.parquet"], "x.parquet is listed twice"), (["x.csv"], "x.csv is not a Parquet file")]
+)
+def test_unusable_shard_lists_are_refused(shards: list[str], what: str) -> None:
+    with pytest.raises(GenselectError, match=what):
+        shard_names(check_config({"dataset": {"name": "x", "shards": shards}}, "c").dataset)
+
+
+def test_an_empty_local_folder_is_refused(tmp_path: Path) -> None:
+    dataset = check_config({"dataset": {"name": "x", "source": "local", "local_dir": str(tmp_path)}}, "c").dataset
+    with pytest.raises(GenselectError, match=r"holds no \*\.parquet file"):
+        shard_names(dataset)
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(7, "7 s"), (200, "3 min 20 s"), (9000, "2 h 30 min")])
+def test_the_banner_says_how_long_it_took(seconds: int, said: str) -> None:
+    started = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
+    assert f"stopped after {said};" in banners.failure("logs", started)

@@ -1,0 +1,67 @@
+"""Touch this, and these jobs run again: the table in docs/reruns.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+DATA = "results/data/mini"
+AFTER_LABELS = {"gather_labels": 1, "build_rows": 1}
+AFTER_MERGE = {"label_shard": 1, **AFTER_LABELS}
+
+
+def edit(name: str) -> Callable[[Path], None]:
+    """Add a comment to a file of the code."""
+
+    def change(root: Path) -> None:
+        path = root / name
+        path.write_text(path.read_text() + "\n# a remark\n")
+
+    return change
+
+
+def touch(name: str) -> Callable[[Path], None]:
+    return lambda root: (root / DATA / name).touch()
+
+
+def delete(name: str) -> Callable[[Path], None]:
+    return lambda root: (root / DATA / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        (edit("workflow/scripts/label_candidates.py"), {}),
+        (edit("workflow/genselect/judge/labelling.py"), {}),
+        (edit("workflow/genselect/dataset/build.py"), {}),
+        (edit("rules/label.smk"), {}),
+        ([("judge.client.concurrency", 7)], {}),
+        ([("judge.server.port", 8123)], {}),
+        ([("build.seed", 2)], {"build_rows": 1}),
+        ([("build.filters.max_candidate_chars", 100)], {"build_rows": 1}),
+        ([("prompt.system", "think")], {"build_rows": 1}),
+        ([("judge.cascade.symbolic_timeout_s", 9.0)], AFTER_MERGE),
+        ([("judge.shards", 2)], {**AFTER_MERGE, "label_shard": 2}),
+        ([("dataset.problem_types", ["converted_proof"])], {"merge_candidates": 1, **AFTER_MERGE}),
+        ([("dataset.generated.seed", 9)], {"make_mini_shards": 1, "merge_candidates": 1, **AFTER_MERGE}),
+        (touch("merged.jsonl"), {}),
+        (delete("stats.json"), {"build_rows": 1}),
+        (delete("labels.jsonl.seal.json"), AFTER_LABELS),
+    ],
+    ids=lambda value: str(value) if isinstance(value, list) else None,
+)
+def test_a_change_runs_again_what_depends_on_it_and_nothing_else(checkout, change, again: dict[str, int]) -> None:
+    if callable(change):
+        change(checkout.root)
+    else:
+        checkout.configure(change)
+    assert checkout.planned() == again
+
+
+def test_a_touched_large_file_runs_again_what_reads_it(checkout) -> None:
+    (checkout.root / DATA / "merged.jsonl").touch()
+    # Content is compared below a size only; here every file counts as large.
+    planned = checkout.planned("--max-checksum-file-size", "0")
+    assert planned == AFTER_MERGE
