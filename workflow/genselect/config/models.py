@@ -66,11 +66,11 @@ class Cascade(Section):
     identical: bool = True
     """Accept answers that are equal after stripping `$`, `\\( \\)` and outer spaces."""
     symbolic: bool = True
-    """Accept what math-verify calls equivalent and our guards let pass. It never rejects."""
+    """Accept what reads as equivalent without doubt (`docs/answers.md`). It never rejects."""
     symbolic_timeout_s: float = Field(5.0, gt=0)
-    """Seconds one pair may take in math-verify; over it, the pair goes on to the judge."""
+    """Seconds one pair may take in the symbolic stage; over it, the pair goes on to the judge."""
     symbolic_workers: int = Field(2, ge=1, json_schema_extra=RUNTIME)
-    """Processes that run math-verify."""
+    """Processes that run the symbolic stage."""
     audit_fraction: Fraction = 0.0
     """Share of the pairs accepted without the judge that it is asked all the same, to report how often it disagrees."""
     audit_seed: int = 1
@@ -145,7 +145,7 @@ class Judge(Section):
 
     kind: Literal["vllm", "endpoints", "rule"] = "vllm"
     """`vllm`: each labelling job starts and stops its own server; `endpoints`: servers that already run; `rule`: no model,
-    math-verify decides both ways."""
+    the symbolic reader decides both ways."""
     model: str | None = "Qwen/Qwen3.6-27B"
     """Hub id or local folder; the name the server serves."""
     revision: Revision | None = "6a9e13b"
