@@ -27,12 +27,14 @@ rule label_shard:
         identity=identity(CONFIG.judge),
         # Mutable state, so no output: a failed job's outputs are deleted, the journal must not be.
         journal=lambda wildcards: f"{DATA}/labels/{wildcards.shard}/journal",
+        # Another number of shares finds the verdicts of the former ones there.
+        journals=f"{DATA}/labels",
         shard=lambda wildcards: wildcards.shard.replace("-of-", "/"),
         config=RESOLVED_CONFIG,
         scripts=SCRIPTS,
     shell:
         "exec python {params.scripts:q}/label_candidates.py --merged {input.merged:q} --config {params.config:q}"
-        " --shard {params.shard} --journal {params.journal:q} --output {output.labels:q} --log {log:q}"
+        " --shard {params.shard} --journal {params.journal:q} --reuse {params.journals:q} --output {output.labels:q} --log {log:q}"
 
 
 rule gather_labels:

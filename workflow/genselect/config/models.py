@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from genselect.config.base import RUNTIME, Section
+from genselect.config.training import Models
 
 #: A commit of the Hub. Never a branch or a tag: those move.
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")]
@@ -126,7 +127,7 @@ class JudgeServer(Section):
 class JudgeClient(Section):
     """How the judge is asked."""
 
-    concurrency: int = Field(256, ge=1, json_schema_extra=RUNTIME)
+    concurrency: int = Field(512, ge=1, json_schema_extra=RUNTIME)
     """Requests in flight at most; the client goes lower by itself when the server pushes back."""
     request_timeout_s: float = Field(600.0, gt=0, json_schema_extra=RUNTIME)
     """Seconds a request may take."""
@@ -276,3 +277,5 @@ class Config(Section):
     """The row's messages."""
     build: Build = Build()
     """Rows, population and split."""
+    models: Models = Models()
+    """What is trained."""

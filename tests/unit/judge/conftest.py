@@ -1,0 +1,6 @@
+"""The helpers beside these tests are imported by name, and run as programs."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
