@@ -36,6 +36,9 @@ rule build_rows:
         " --config {params.config:q} --output-dir {params.folder:q} --log {log:q}"
 
 
+# The seals are named, too: Snakemake would let a deleted one be as long as nothing after it has to run.
 rule data:
     input:
         rules.build_rows.output,
+        rules.merge_candidates.output.seal,
+        rules.gather_labels.output.seal,

@@ -19,7 +19,9 @@ from genselect.plan import banners
 from genselect.plan.inputs import shard_names, write_resolved_config
 
 try:
-    CONFIG = check_config(config, ", ".join(map(str, workflow.configfiles)) or "--config")
+    CONFIG = check_config(
+        config, ", ".join(map(str, workflow.configfiles)) or "--config"
+    )
     SHARDS = shard_names(CONFIG.dataset)
 except GenselectError as error:
     # `from None`: the way here is of no use to the user, the message is.

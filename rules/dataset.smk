@@ -70,4 +70,4 @@ rule merge_candidates:
         scripts=SCRIPTS,
     shell:
         "exec python {params.scripts:q}/merge_candidates.py --shards {input.shards:q} --output {output.merged:q}"
-        " --stats {output.stats:q} --config {params.config:q} --log {log:q}"
+        " --stats {output.stats:q} --config {params.config:q} --workers {threads} --log {log:q}"

@@ -72,12 +72,14 @@ def write_seal(
     kind: str,
     counts: Mapping[str, Any],
     outputs: Iterable[Path | str],
-    inputs: Iterable[Path | str],
+    inputs: Iterable[Path | str | SealedFile],
     started: datetime.datetime,
     fingerprints: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Seal:
     """Seal ``outputs`` (``main`` among them), each already under its final name, in ``seal_path(main)``.
+
+    An input whose sha256 is known already is given as a :class:`SealedFile`.
 
     Written last, so a seal never stands beside a file that is not whole.
     """
@@ -85,7 +87,7 @@ def write_seal(
         kind=kind,
         counts=dict(counts),
         outputs=tuple(_sealed(Path(path), Path(path).name) for path in outputs),
-        inputs=tuple(_sealed(Path(path), str(path)) for path in inputs),
+        inputs=tuple(entry if isinstance(entry, SealedFile) else _sealed(Path(entry), str(entry)) for entry in inputs),
         fingerprints=dict(fingerprints or {}),
         config=dict(config or {}),
         provenance=collect(),
