@@ -20,14 +20,21 @@ include: "rules/common.smk"
 include: "rules/dataset.smk"
 include: "rules/label.smk"
 include: "rules/build.smk"
+include: "rules/models.smk"
+include: "rules/gates.smk"
+include: "rules/train.smk"
 
 
 localrules:
     all,
     data,
+    gates,
+    train,
 
 
 rule all:
     default_target: True
     input:
         rules.data.input,
+        rules.gates.input,
+        rules.train.input,

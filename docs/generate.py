@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from genselect.config import Config
-from genselect.config.load import section_of
+from genselect.config.load import is_named, section_of
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- generated: python docs/generate.py -->", "<!-- end of the generated part -->"
@@ -33,7 +33,14 @@ def rows(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = section_of(field.annotation)
         if inner:
-            yield from rows(inner, f"{prefix}{name}.")
+            named = (
+                "<name>."
+                if is_named(field.annotation)
+                else "[]."
+                if field.annotation != inner and not is_named(field.annotation)
+                else ""
+            )
+            yield from rows(inner, f"{prefix}{name}{'' if named == '[].' else '.'}{named}")
             continue
         default = "**required**" if field.default is PydanticUndefined else f"`{shown(field.default)}`"
         extra = field.json_schema_extra

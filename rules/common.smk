@@ -4,6 +4,7 @@
 # makes: CONFIG (checked), the paths the rules share, `results/<...>/config.yaml` (the resolved configuration) at the start of a run
 
 import datetime
+import re
 import sys
 from pathlib import Path
 
@@ -17,12 +18,15 @@ from genselect.config import check_config, fingerprint
 from genselect.errors import GenselectError
 from genselect.plan import banners
 from genselect.plan.inputs import shard_names, write_resolved_config
+from genselect.plan.runs import gates, resolved_runs
+from genselect.plan.runs import identity as run_identity
 
 try:
     CONFIG = check_config(
         config, ", ".join(map(str, workflow.configfiles)) or "--config"
     )
     SHARDS = shard_names(CONFIG.dataset)
+    RUNS = resolved_runs(CONFIG)
 except GenselectError as error:
     # `from None`: the way here is of no use to the user, the message is.
     raise WorkflowError(str(error)) from None
@@ -30,6 +34,8 @@ except GenselectError as error:
 DATA = f"{CONFIG.results}/data/{CONFIG.dataset.name}"
 LOGS = f"{CONFIG.results}/logs/{CONFIG.dataset.name}"
 BENCHMARKS = f"{CONFIG.results}/benchmarks/{CONFIG.dataset.name}"
+RUN_ROOT = f"{CONFIG.results}/runs"
+GATES = f"{CONFIG.results}/gates"
 RESOLVED_CONFIG = f"{DATA}/config.yaml"
 LABEL_SHARDS = [
     f"{k}-of-{CONFIG.judge.shards}" for k in range(1, CONFIG.judge.shards + 1)
@@ -47,6 +53,17 @@ STARTED = datetime.datetime.now()
 def identity(*sections):
     """A parameter that changes, and so reruns the rule, exactly when a setting that changes its result does."""
     return fingerprint([section.identity() for section in sections])
+
+
+def waits_for(wildcards):
+    """What must stand before a run may start: another run that it starts from, and every gate before a formal run."""
+    run = RUNS[wildcards.run]
+    files = []
+    if run.start.run is not None:
+        files.append(f"{RUN_ROOT}/{run.start.run}/done.json")
+    if run.kind == "formal":
+        files += [f"{GATES}/{gate}.json" for gate in gates(RUNS)]
+    return files
 
 
 onstart:

@@ -28,7 +28,7 @@ rule label_shard:
         # Mutable state, so no output: a failed job's outputs are deleted, the journal must not be.
         journal=lambda wildcards: f"{DATA}/labels/{wildcards.shard}/journal",
         # Another number of shares finds the verdicts of the former ones there.
-        journals=f"{DATA}/labels",
+        journals=lambda wildcards, output: Path(output.labels).parents[1],
         shard=lambda wildcards: wildcards.shard.replace("-of-", "/"),
         config=RESOLVED_CONFIG,
         scripts=SCRIPTS,

@@ -20,7 +20,9 @@ def raising(error: Exception):
 
 def test_a_fault_of_the_user_prints_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "logs" / "x.log"
-    status = run(argparse.ArgumentParser(), raising(GenselectError("a.jsonl, line 3: broken", "Mend it.")), ["--log", str(log)])
+    status = run(
+        argparse.ArgumentParser(), raising(GenselectError("a.jsonl, line 3: broken", "Mend it.")), ["--log", str(log)]
+    )
     assert status == 2
     assert capsys.readouterr().err == "error: a.jsonl, line 3: broken\nHint: Mend it.\n"
     assert "a.jsonl, line 3: broken\nHint: Mend it." in log.read_text()
@@ -46,7 +48,16 @@ def test_a_hint_survives_a_worker_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["make_mini_shards", "download_shard", "merge_candidates", "label_candidates", "gather_labels", "build_rows", "check_answers"]
+    "name",
+    [
+        "make_mini_shards",
+        "download_shard",
+        "merge_candidates",
+        "label_candidates",
+        "gather_labels",
+        "build_rows",
+        "check_answers",
+    ],
 )
 def test_every_program_explains_itself(script, name: str) -> None:
     done = script(name, "--help")

@@ -56,7 +56,7 @@ def test_packages_are_compiled(name: str) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("name", ["data", "judge"])
+@pytest.mark.parametrize("name", ["data", "judge", "train"])
 def test_conda_environments_pin_every_package_they_were_asked_for(repository: Path, name: str) -> None:
     values = yaml.safe_load((repository / "envs" / f"{name}.yaml").read_text())
     *conda, pip = values["dependencies"]
@@ -67,7 +67,9 @@ def test_conda_environments_pin_every_package_they_were_asked_for(repository: Pa
     for line in asked.splitlines():
         word = re.match(r"[A-Za-z0-9][A-Za-z0-9_-]*", line)
         if word:
-            assert word[0].lower().replace("_", "-") in pins, f"{word[0]} is in {name}.in and not in {name}.yaml: run make lock"
+            assert word[0].lower().replace("_", "-") in pins, (
+                f"{word[0]} is in {name}.in and not in {name}.yaml: run make lock"
+            )
 
 
 def test_this_is_the_supported_python() -> None:

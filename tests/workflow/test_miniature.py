@@ -45,7 +45,12 @@ def test_every_merged_candidate_is_labelled_and_most_labels_agree_with_upstream(
 
 def test_it_says_where_everything_is(finished) -> None:
     said = (finished.root / "first_run.txt").read_text()
-    for expected in ("genselect: mini is complete after", "results/data/mini/stats.json", "logs: results/logs/mini/", "next: "):
+    for expected in (
+        "genselect: mini is complete after",
+        "results/data/mini/stats.json",
+        "logs: results/logs/mini/",
+        "next: ",
+    ):
         assert expected in said
     for name in ("make_mini_shards", "merge_candidates", "label_shard/1-of-1", "gather_labels", "build_rows"):
         assert (finished.root / "results" / "logs" / "mini" / f"{name}.log").exists(), name
@@ -59,7 +64,15 @@ def test_a_second_run_has_nothing_to_do(finished) -> None:
 
 
 def test_the_same_configuration_gives_the_same_bytes(checkout) -> None:
-    names = ("merged.jsonl", "labels.jsonl", "questions.jsonl", "train.parquet", "val.parquet", "partition.json", "stats.json")
+    names = (
+        "merged.jsonl",
+        "labels.jsonl",
+        "questions.jsonl",
+        "train.parquet",
+        "val.parquet",
+        "partition.json",
+        "stats.json",
+    )
     before = {name: hashlib.sha256((data(checkout) / name).read_bytes()).hexdigest() for name in names}
     shutil.rmtree(checkout.root / "results")
     checkout.snakemake()
@@ -105,7 +118,10 @@ def test_a_failing_rule_says_why_and_what_to_type(checkout) -> None:
     assert "Hint: " in said
     assert "--rerun-incomplete" in said
     assert not (data(checkout) / "merged.jsonl").exists()
-    assert "genselect-00001-of-00004.parquet" in (checkout.root / "results" / "logs" / "mini" / "merge_candidates.log").read_text()
+    assert (
+        "genselect-00001-of-00004.parquet"
+        in (checkout.root / "results" / "logs" / "mini" / "merge_candidates.log").read_text()
+    )
 
 
 def test_every_rule_that_takes_long_keeps_a_log_and_a_benchmark(repository: Path) -> None:

@@ -41,7 +41,10 @@ parser.add_argument(
     "--journal", type=Path, required=True, metavar="DIR", help="folder of this job's journal and progress"
 )
 parser.add_argument(
-    "--reuse", type=Path, metavar="DIR", help="use the verdicts in other journals below this folder, of other shares say"
+    "--reuse",
+    type=Path,
+    metavar="DIR",
+    help="use the verdicts in other journals below this folder, of other shares say",
 )
 parser.add_argument("--output", type=Path, required=True, help="labels.jsonl to write")
 

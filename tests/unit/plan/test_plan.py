@@ -20,7 +20,8 @@ def test_the_hub_shards_are_the_fourteen_of_the_split(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shards", "what"), [(["a/x.parquet", "b/x.parquet"], "x.parquet is listed twice"), (["x.csv"], "x.csv is not a Parquet file")]
+    ("shards", "what"),
+    [(["a/x.parquet", "b/x.parquet"], "x.parquet is listed twice"), (["x.csv"], "x.csv is not a Parquet file")],
 )
 def test_unusable_shard_lists_are_refused(shards: list[str], what: str) -> None:
     with pytest.raises(GenselectError, match=what):

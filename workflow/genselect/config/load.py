@@ -81,18 +81,26 @@ def _describe(fault: Any) -> tuple[str, str]:
 def _fields_at(location: typing.Sequence[Any]) -> Iterator[str]:
     """The keys that the section at ``location`` knows."""
     model: type[BaseModel] | None = Config
-    for part in location:
+    parts = iter(location)
+    for part in parts:
         field = model.model_fields.get(str(part)) if model else None
         model = section_of(field.annotation) if field else None
+        if field and is_named(field.annotation):
+            next(parts, None)  # the name, which is the user's own
     if model:
         yield from model.model_fields
 
 
+def is_named(annotation: Any) -> bool:
+    """Whether ``annotation`` is a mapping from names to sections, such as ``runs``."""
+    return typing.get_origin(annotation) is dict and section_of(annotation) is not None
+
+
 def section_of(annotation: Any) -> type[BaseModel] | None:
-    """The model inside ``annotation`` (optional or not), if there is one."""
+    """The model inside ``annotation`` (optional, in a list, under names, or by itself), if there is one."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, dict, list):
         return next((found for part in typing.get_args(annotation) if (found := section_of(part))), None)
     return None
 
@@ -101,4 +109,5 @@ def _all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         yield prefix + name
         if inner := section_of(field.annotation):
-            yield from _all_keys(inner, f"{prefix}{name}.")
+            middle = "<name>." if is_named(field.annotation) else ""
+            yield from _all_keys(inner, f"{prefix}{name}.{middle}")

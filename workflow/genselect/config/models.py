@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from genselect.config.base import RUNTIME, Section
-from genselect.config.training import Models
+from genselect.config.training import Models, Run
 
 #: A commit of the Hub. Never a branch or a tag: those move.
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")]
@@ -279,3 +279,8 @@ class Config(Section):
     """Rows, population and split."""
     models: Models = Models()
     """What is trained."""
+    runs: dict[str, Run] = {}
+    """Training runs by name. A run that `extends` another gives only what differs."""
+    waived_gates: dict[str, str] = {}
+    """Gates (runs of kind `memory_check`, `smoke` or `overfit`) that may fail, by name, each with the reason. It travels into
+    the gate's file and the report."""

@@ -167,7 +167,7 @@ class Tokens(Section):
 class Run(Section):
     """One training run."""
 
-    kind: Literal["memory_check", "smoke", "overfit", "formal"]
+    kind: Literal["memory_check", "smoke", "overfit", "formal"] = "formal"
     """What it is for; the first three are gates of the formal run."""
     algorithm: str = "ppo"
     """`ppo` (GAE and a critic), `grpo`, or another advantage estimator of verl's by its name."""
@@ -176,13 +176,13 @@ class Run(Section):
     start: Start = Start()
     """What its models start from."""
     schedule: Schedule = Schedule()
-    """How long, and how often what."""
+    """Its length, its batch, and how often it validates and saves."""
     reward: Reward = Reward()
-    """What an episode is worth."""
+    """The pieces of an episode's score."""
     optimiser: Optimiser = Optimiser()
     """How it learns."""
     predictor: Predictor = Predictor()
-    """The submit predictor."""
+    """The third model, which predicts whether a submission would be correct."""
     potential: list[PotentialPart] = []
     """Parts of the shaping potential; empty for none."""
     tokens: Tokens = Tokens()

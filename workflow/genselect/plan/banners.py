@@ -17,7 +17,9 @@ def start(config: Config, resolved: str, logs: str) -> str:
         "local": str(dataset.local_dir),
         "generated": f"{dataset.generated.problems} generated problems",
     }[dataset.source]
-    judge = "symbolic reader (no model)" if config.judge.kind == "rule" else f"{config.judge.model} ({config.judge.kind})"
+    judge = (
+        "symbolic reader (no model)" if config.judge.kind == "rule" else f"{config.judge.model} ({config.judge.kind})"
+    )
     return _boxed(
         f"genselect: {dataset.name}",
         f"shards: {source}",

@@ -1,0 +1,46 @@
+# Training runs.
+#
+# needs: the model, the built rows, the runs of the configuration; before a formal run, every gate
+# makes: runs/<run>/done.json; the run directory around it looks after itself (docs/run-directory.md)
+
+
+rule train_run:
+    input:
+        waits_for,
+        model=f"{MODEL}/config.json",
+        train=rules.build_rows.output.train,
+        val=rules.build_rows.output.val,
+        rows_seal=rules.build_rows.output.seal,
+    output:
+        done=f"{RUN_ROOT}/{{run}}/done.json",
+    log:
+        f"{LOGS}/train_run/{{run}}.log",
+    benchmark:
+        f"{BENCHMARKS}/train_run/{{run}}.tsv"
+    wildcard_constraints:
+        run="|".join(map(re.escape, RUNS)) or "none",
+    conda:
+        "../envs/train.yaml"
+    # A run takes the whole machine: two side by side would starve each other's rollout engine.
+    threads: workflow.cores or 1
+    resources:
+        mem_mb=16000,
+        runtime=7200,
+    params:
+        identity=lambda wildcards: fingerprint(run_identity(RUNS[wildcards.run])),
+        model=lambda wildcards, input: Path(input.model).parent,
+        # Mutable state, so no output: a failed job's outputs are deleted, a run's saves and records must not be.
+        root=lambda wildcards, output: Path(output.done).parents[1],
+        config=RESOLVED_CONFIG,
+        scripts=SCRIPTS,
+    shell:
+        "exec python {params.scripts:q}/train.py --config {params.config:q} --run {wildcards.run:q} --model {params.model:q}"
+        " --train-rows {input.train:q} --val-rows {input.val:q} --runs-root {params.root:q} --log {log:q}"
+
+
+rule train:
+    input:
+        expand(
+            f"{RUN_ROOT}/{{run}}/done.json",
+            run=[name for name, run in RUNS.items() if run.kind == "formal"],
+        ),

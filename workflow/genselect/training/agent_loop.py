@@ -1,0 +1,218 @@
+"""verl's agent loop that plays the explore / submit episode. Named in each row (``agent_name``) and in ``agent_loop.yaml``."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+from verl.experimental.agent_loop.tool_parser import ToolParser
+from verl.tools.schemas import OpenAIFunctionToolSchema
+
+from genselect.answers import normal_form
+from genselect.episode import TOOLS, CachedCandidate, Call, Episode, Generated, Limits, Played, Renderer, play, score
+from genselect.training.reward import VerdictMaker
+
+_SCHEMAS = [OpenAIFunctionToolSchema.model_validate(tool) for tool in TOOLS]
+
+
+class EpisodeOutput(AgentLoopOutput):
+    """verl's output with our per-token columns, which travel to the trainer through :meth:`as_dict`.
+
+    All are over the response. ``token_scores`` adds up to the trajectory's score.
+    """
+
+    token_scores: list[float] = []
+    decision_mask: list[int] = []
+    """1 on the first token of each turn: the state before it is a decision point."""
+    submit_mask: list[int] = []
+    """1 on the decision points that supervise the submit predictor."""
+    submit_label: list[float] = []
+    """1 there when an answer submitted from that state was correct."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """verl's columns and ours, as tensors of shape (response length,)."""
+        columns = super().as_dict()
+        columns["rm_scores"] = torch.tensor(columns.pop("token_scores"), dtype=torch.float32)
+        for name, dtype in (
+            ("decision_mask", torch.int64),
+            ("submit_mask", torch.int64),
+            ("submit_label", torch.float32),
+        ):
+            columns[name] = torch.tensor(columns.pop(name), dtype=dtype)
+        return columns
+
+
+class EpisodeAgentLoop(AgentLoopBase):
+    """Plays one episode a call.
+
+    Not ``register``ed by the decorator: that would replace the entry of ``agent_loop.yaml``, and its settings, when verl imports
+    this module to make the first one.
+
+    Args:
+        episode: Settings from the run: ``turn_tokens``, ``max_turns``, ``format_score``, ``cost_per_explore``, ``supervision``,
+            ``seed``, ``tool_parser``, ``template_options``.
+    """
+
+    def __init__(self, *arguments: Any, episode: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._settings = dict(episode)
+        options_text = json.dumps(dict(self._settings["template_options"]), sort_keys=True)
+        self._renderer = _renderer(self.tokenizer, options_text)
+        self._parser = ToolParser.get_tool_parser(self._settings["tool_parser"], self.tokenizer)
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
+        """Play the episode of ``row`` (a row of the built data, with verl's ``session_id`` and ``global_steps``)."""
+        extra = row["extra_info"]
+        candidates = [_candidate(entry) for entry in extra["cached_candidates"]]
+        seed = _seed(self._settings["seed"], extra["question_id"], row["session_id"], row["global_steps"])
+        engine_fields: dict[str, Any] = {}
+        request = uuid4().hex
+
+        async def generate(context: Sequence[int], max_tokens: int) -> Generated:
+            output = await self.server_manager.generate(
+                request_id=request,
+                prompt_ids=list(context),
+                # A seed for each question, sample, step and place in the episode: a resumed run draws what the stopped one drew.
+                sampling_params={**sampling_params, "max_tokens": max_tokens, "seed": (seed + len(context)) % 2**31},
+            )
+            engine_fields.update(
+                {
+                    name: value
+                    for name, value in output.extra_fields.items()
+                    if name not in _OF_FIRST_TURN or name not in engine_fields
+                }
+            )
+            ids = list(output.token_ids)
+            return Generated(ids, list(output.log_probs or [0.0] * len(ids)))
+
+        played = await play(
+            Episode(candidates, self._settings["max_turns"]),
+            self._renderer.prompt(list(row["raw_prompt"])),
+            self._renderer,
+            generate,
+            self._parse,
+            Limits(self.rollout_config.response_length, self._settings["turn_tokens"]),
+            self.tokenizer.eos_token_id,
+        )
+        return await self._output(played, row, engine_fields)
+
+    async def _parse(self, turn: Sequence[int]) -> list[Call]:
+        _, calls = await self._parser.extract_tool_calls(list(turn), _SCHEMAS)
+        return [Call(call.name, call.arguments) for call in calls]
+
+    async def _output(self, played: Played, row: Mapping[str, Any], engine_fields: dict[str, Any]) -> EpisodeOutput:
+        episode = played.episode
+        expected = row["reward_model"]["ground_truth"]
+        correct, source = False, "none"
+        if episode.submitted is not None:
+            ruling = await _verdicts().rule(expected, episode.submitted, episode.candidates)
+            correct, source = ruling.correct, ruling.source
+        pieces = score(
+            episode,
+            verdict=correct,
+            format_score=self._settings["format_score"],
+            cost_per_explore=self._settings["cost_per_explore"],
+        )
+        trajectory = {
+            "question_id": row["extra_info"]["question_id"],
+            "sample": int(row["session_id"]),
+            "explores": episode.explores,
+            "revealed": episode.revealed,
+            "submitted": episode.submitted,
+            "verdict": correct,
+            "verdict_source": source,
+            "well_formed": episode.well_formed,
+            "end": str(episode.end),
+            "score_verdict": pieces.verdict,
+            "score_format": pieces.format,
+            "score_cost": pieces.cost,
+            "turns": episode.turns,
+            "length_capped": played.length_capped,
+            "turn_spans": [list(span) for span in played.turns],
+            "decision_k": list(played.revealed),
+            # Normal forms, so that answers written differently agree in the potential.
+            "answers": [normal_form(candidate.answer) for candidate in episode.candidates[: episode.revealed]],
+            "prompt_tokens": len(played.prompt_ids),
+            "response_tokens": len(played.response_ids),
+        }
+        engine_fields.update(
+            turn_scores=[],
+            tool_rewards=[],
+            reward_extra_info={
+                "verdict": float(correct),
+                "well_formed": float(episode.well_formed),
+                "explores": float(episode.explores),
+                # As text, which verl's validation carries through and averages nothing of.
+                "trajectory": json.dumps(trajectory | {"text": self.tokenizer.decode(played.response_ids)}),
+            },
+            trajectory=trajectory,
+        )
+        length = len(played.response_ids)
+        return EpisodeOutput(
+            prompt_ids=played.prompt_ids,
+            response_ids=played.response_ids,
+            response_mask=played.response_mask,
+            response_logprobs=played.log_probs,
+            token_scores=_token_scores(played, pieces.total, self._settings["cost_per_explore"]),
+            decision_mask=_marks(length, [start for start, _ in played.turns]),
+            submit_mask=_marks(length, _supervised(played, self._settings["supervision"])),
+            submit_label=[float(correct)] * length,
+            reward_score=pieces.total,
+            num_turns=2 * episode.turns,
+            metrics={},
+            extra_fields=engine_fields,
+        )
+
+
+# verl's engine reports the weights' version with each turn; an episode's earliest is its first turn's.
+_OF_FIRST_TURN = frozenset({"min_global_steps"})
+
+
+def _token_scores(played: Played, total: float, cost_per_explore: float) -> list[float]:
+    """The score on tokens: each charged explore's cost on its turn's last token, the rest on the last token of all."""
+    scores = [0.0] * len(played.response_ids)
+    charged = played.episode.charged_explores
+    for _, end in played.turns[:charged]:
+        scores[end - 1] -= cost_per_explore
+    scores[-1] += total - sum(scores)
+    return scores
+
+
+def _supervised(played: Played, supervision: str) -> list[int]:
+    """The tokens of the decision points that teach the submit predictor."""
+    starts = [start for start, _ in played.turns]
+    if supervision == "all_states":
+        return starts
+    return starts[-1:] if played.episode.well_formed else []
+
+
+def _marks(length: int, positions: Sequence[int]) -> list[int]:
+    marks = [0] * length
+    for position in positions:
+        marks[position] = 1
+    return marks
+
+
+def _candidate(entry: Mapping[str, Any]) -> CachedCandidate:
+    return CachedCandidate(entry["answer"] or "", entry["reasoning"], bool(entry["is_correct"]))
+
+
+def _seed(run: int, question: str, sample: int, step: int) -> int:
+    digest = hashlib.sha256(f"{run}:{question}:{sample}:{step}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") % 2**31
+
+
+@functools.cache
+def _verdicts() -> VerdictMaker:
+    return VerdictMaker()
+
+
+@functools.lru_cache(maxsize=4)
+def _renderer(tokenizer: Any, options: str) -> Renderer:
+    return Renderer(tokenizer, json.loads(options))

@@ -1,0 +1,77 @@
+"""The value engines: critic and submit predictor with LoRA, and with boundaries between packed rows.
+
+verl 0.9.1 always builds LoRA for a causal language model (``FSDPEngine._build_lora_module``), which PEFT refuses for a
+token-classification model; and ``all-linear`` would put an adapter on the new head instead of training it. Can go when verl
+chooses the task type by model type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peft import LoraConfig, TaskType, get_peft_model
+from verl.utils.py_functional import convert_to_regular_types
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+
+from genselect.training.boundaries import name_boundaries
+
+#: verl's model type of the submit predictor.
+SUBMIT_MODEL = "submit_model"
+_HEAD = "score"
+
+
+class ValueEngine(FSDPEngineWithValueHead):
+    """A token-classification model with one output, a LoRA on its layers and a head that is trained whole."""
+
+    def _build_module(self) -> Any:
+        return name_boundaries(super()._build_module())
+
+    def _build_lora_module(self, module: Any) -> Any:
+        settings = self.model_config
+        # With gradient checkpointing, a frozen embedding's output must ask for gradients or nothing upstream gets any.
+        module.enable_input_require_grads()
+        module = get_peft_model(
+            module,
+            LoraConfig(
+                task_type=TaskType.TOKEN_CLS,
+                r=settings.lora_rank,
+                lora_alpha=settings.lora_alpha,
+                target_modules=convert_to_regular_types(settings.target_modules),
+                exclude_modules=convert_to_regular_types(settings.exclude_modules) or [_HEAD],
+                bias="none",
+            ),
+        )
+        # FSDP keeps one dtype a flat group.
+        dtype = next(parameter.dtype for parameter in module.parameters() if not parameter.requires_grad)
+        for parameter in module.parameters():
+            if parameter.requires_grad and parameter.dtype != dtype:
+                parameter.data = parameter.data.to(dtype)
+        return module
+
+
+class SubmitEngine(ValueEngine):
+    """The submit predictor: the critic's network under an output key of its own, so that ``values`` stays the critic's."""
+
+    def _build_module(self) -> Any:
+        # FSDPEngine._build_module knows two model types only.
+        self.model_config.model_type = "value_model"
+        try:
+            return super()._build_module()
+        finally:
+            self.model_config.model_type = SUBMIT_MODEL
+
+    def prepare_model_outputs(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        """``{"submit_logits": ...}``, nested, (rows, tokens): the logit of "an answer submitted from here is correct"."""
+        return {"submit_logits": super().prepare_model_outputs(*arguments, **options)["values"]}
+
+
+def register() -> None:
+    """Put the engines into verl's registry, for cards and for the CPU; replaces verl's own value engine."""
+    engines = {"language_model": FSDPEngineWithLMHead, "value_model": ValueEngine, SUBMIT_MODEL: SubmitEngine}
+    for model_type, engine in engines.items():
+        for backend in ("fsdp", "fsdp2"):
+            by_device = EngineRegistry._engines.setdefault(model_type, {}).setdefault(backend, {})
+            # The language model's own entries stay as verl made them; the CPU has none.
+            devices = ("cpu",) if model_type == "language_model" else ("cuda", "npu", "cpu")
+            by_device.update(dict.fromkeys(devices, engine))

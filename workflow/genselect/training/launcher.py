@@ -1,0 +1,307 @@
+"""One attempt at a run: resume or start, hand over to verl, watch, and write down how it ended.
+
+verl runs in a process of its own, kept by :mod:`genselect.judge.keeper`, so that nothing of it (Ray, vLLM) outlives the attempt,
+however the attempt ends. Its output goes to the attempt's log; the lines meant for a person are shown as they come.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+
+from genselect.config.training import Run
+from genselect.errors import GenselectError
+from genselect.judge import keeper
+from genselect.provenance import collect
+from genselect.provenance.attempts import last_metrics_step
+from genselect.provenance.run_directory import RunDirectory, resolve_start
+from genselect.training.verl_config import Launch, verl_config
+
+#: Opens the lines of the trainer that a person should see.
+PROGRESS = "genselect> "
+#: Present in a run directory when the run is to stop at the next step boundary.
+STOP_FILE = "stop_requested"
+#: Exit status of an attempt that was stopped and can be resumed (BSD's EX_TEMPFAIL): a cluster's retry goes on from it.
+STOPPED = 75
+#: Exit status of a run that a guard stopped: starting it again would only stop again.
+GUARD = 3
+
+#: Seconds for a stopping run to reach its step boundary and save, before it is ended.
+GRACE_S = 110.0
+_KEEPER_GRACE_S = 10.0
+_LAST_LINES = 30
+
+logger = logging.getLogger("genselect")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run is made of, besides its settings."""
+
+    name: str
+    run: Run
+    """Resolved: ``extends`` and ``set`` applied."""
+    model: Path
+    train_rows: Path
+    val_rows: Path
+    runs_root: Path
+    identity: Mapping[str, Any]
+    """Everything that changes the result, for the fingerprint."""
+    candidates: int
+    """In a row."""
+    template_options: Mapping[str, Any]
+
+
+def train(inputs: Inputs) -> int:
+    """Make one attempt; returns the exit status: 0 done, 75 stopped and resumable, 3 stopped by a guard.
+
+    Raises:
+        GenselectError: The directory is another run's or in use, a save does not fit, or verl failed.
+    """
+    with RunDirectory(inputs.runs_root / inputs.name) as directory:
+        directory.open(inputs.identity, {"kind": inputs.run.kind})
+        if directory.is_done():
+            logger.info("%s: done already", inputs.name)
+            return 0
+        _bring_start(inputs, directory)
+        cpu = not collect()["gpus"]
+        world = 1 if cpu else inputs.run.cards
+        resume = directory.prepare_resume(world)
+        if resume is not None and resume >= inputs.run.schedule.steps:
+            # Its last save stands, and only the word that it is done was lost.
+            directory.finish(_summary(inputs, directory, resume))
+            return 0
+        attempt = directory.begin_attempt(resume)
+        directory.trim_beyond(resume or 0)  # says itself what it moved
+        (directory.path / STOP_FILE).unlink(missing_ok=True)
+        began = "from the initial adapters" if resume is None else f"from the save of step {resume}"
+        logger.info("%s: attempt %d, %s; log: %s", inputs.name, attempt.number, began, attempt.log)
+        config = _write_configs(inputs, directory, attempt.number, resume, cpu, world)
+        outcome = _Child(config, attempt.log, directory.path, cpu).run(inputs.run.timeout_s)
+        step = last_metrics_step(directory.path, attempt.number)
+        reason, status = _judge(directory, step, inputs.run.schedule.steps, outcome)
+        attempt.end(reason, step, status)
+        if reason == "done":
+            directory.finish(_summary(inputs, directory, step))
+        elif reason == "failed":
+            raise GenselectError(
+                f"{inputs.name}: the trainer failed{f' after step {step}' if step else ' before its first step'} "
+                f"(exit status {outcome.status}); its last lines:\n{outcome.last_lines}",
+                f"The whole output is in {attempt.log}. Mend the cause and start the same command again: it resumes.",
+            )
+        return status
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the trainer's process ended."""
+
+    status: int
+    stopped: bool
+    """Somebody asked for it."""
+    timed_out: bool
+    last_lines: str
+
+
+def _judge(directory: RunDirectory, step: int | None, steps: int, outcome: Outcome) -> tuple[Any, int]:
+    """The attempt's reason and exit status."""
+    if step is not None and step >= steps and outcome.status == 0:
+        return "done", 0
+    if outcome.timed_out:
+        return "time_limit", STOPPED
+    if outcome.stopped:
+        return "signal", STOPPED
+    if outcome.status == 0:
+        return "guard", GUARD
+    return "failed", 1
+
+
+def _bring_start(inputs: Inputs, directory: RunDirectory) -> None:
+    """Copy the save of another run that this one starts from, once. Copied, for the other run may be deleted one day."""
+    start = inputs.run.start
+    if start.run is None or start.step is None or directory.saves.all():
+        return
+    source = resolve_start(inputs.runs_root, start.run, start.step, start.data_state, for_run=inputs.name)
+    complete = json.loads((source / "complete.json").read_text(encoding="utf-8"))
+    target = directory.saves.path(start.step)
+    left_out = ["complete.json", "start_of", *([] if start.data_state else ["data.pt"])]
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*left_out))
+    directory.saves.mark_complete(start.step, world_size=complete["world_size"], attempt=0)
+    logger.info("%s: starts from step %d of %s", inputs.name, start.step, start.run)
+
+
+def _write_configs(
+    inputs: Inputs, directory: RunDirectory, attempt: int, resume: int | None, cpu: bool, world: int
+) -> Path:
+    """Write the agent loop's settings and verl's resolved configuration; returns the latter's path."""
+    run = inputs.run
+    folder = directory.path.resolve()
+    loop = folder / "attempts" / f"{attempt}.agent_loop.yaml"
+    episode = {
+        "turn_tokens": run.tokens.turn,
+        "max_turns": run.max_turns,
+        "format_score": run.reward.format_score,
+        "cost_per_explore": run.reward.cost_per_explore,
+        "supervision": run.predictor.supervision,
+        "seed": run.seed,
+        "tool_parser": "qwen3_coder",
+        "template_options": dict(inputs.template_options),
+    }
+    entry = {
+        "name": "atlas_sequential",
+        "_target_": "genselect.training.agent_loop.EpisodeAgentLoop",
+        "episode": episode,
+    }
+    loop.write_text(yaml.safe_dump([entry], sort_keys=False), encoding="utf-8")
+    launch = Launch(
+        name=inputs.name,
+        model=inputs.model.resolve(),
+        train_rows=inputs.train_rows.resolve(),
+        val_rows=inputs.val_rows.resolve(),
+        directory=folder,
+        attempt=attempt,
+        resume_from=directory.saves.path(resume).resolve() if resume is not None else None,
+        agent_loop=loop,
+        total_steps=run.schedule.steps,
+        cpu=cpu,
+    )
+    extension = {
+        "directory": str(folder),
+        "attempt": attempt,
+        "world_size": world,
+        "predictor": run.predictor.enabled,
+        "predictor_lr": run.optimiser.predictor_lr,
+        "predictor_budget": run.tokens.predictor_budget,
+        "potential": [part.model_dump() for part in run.potential],
+        "gamma": run.optimiser.gamma,
+        "candidates": inputs.candidates,
+        "anchor_every": run.schedule.anchor_every,
+        "keep_latest": run.schedule.keep_latest,
+        "guards": {},
+    }
+    from omegaconf import OmegaConf
+
+    path = folder / "attempts" / f"{attempt}.verl.yaml"
+    path.write_text(OmegaConf.to_yaml(verl_config(run, launch, extension)), encoding="utf-8")
+    return path
+
+
+def _summary(inputs: Inputs, directory: RunDirectory, step: int | None) -> dict[str, Any]:
+    lines = [json.loads(line) for line in (directory.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    last = next(line for line in reversed(lines) if line["step"] == step)
+    return {"run": inputs.name, "kind": inputs.run.kind, "steps": step, "last_metrics": last}
+
+
+class _Child:
+    """The trainer's process: its environment, its output, its end."""
+
+    def __init__(self, config: Path, log: Path, directory: Path, cpu: bool) -> None:
+        self._command = [
+            *(sys.executable, keeper.__file__, str(_KEEPER_GRACE_S)),
+            *(sys.executable, "-m", "genselect.training.main", str(config)),
+        ]
+        self._log = log
+        self._directory = directory
+        self._environment = {**os.environ, **_environment(cpu)}
+        self._tail: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+        self._stop_at: float | None = None
+
+    def run(self, timeout_s: float) -> Outcome:
+        """Run it to its end, or to the end of ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        timed_out = False
+        with self._stopping_softly():
+            process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                text=True,
+                errors="replace",
+            )
+            reader = threading.Thread(target=self._pump, args=(process,), daemon=True)
+            reader.start()
+            while process.poll() is None:
+                time.sleep(0.2)
+                now = time.monotonic()
+                timed_out = timed_out or now > deadline
+                if now > deadline or (self._stop_at is not None and now > self._stop_at + GRACE_S):
+                    assert process.stdin is not None
+                    process.stdin.close()  # the keeper ends everything
+                    process.wait()
+            reader.join(timeout=10)
+        return Outcome(process.returncode, self._stop_at is not None, timed_out, "\n".join(self._tail))
+
+    def _pump(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with self._log.open("a", encoding="utf-8") as log:
+            for line in process.stdout:
+                log.write(line)
+                log.flush()
+                self._tail.append(line.rstrip("\n"))
+                _, found, text = line.partition(PROGRESS)
+                if found:
+                    logger.info("%s", text.rstrip())
+
+    @contextlib.contextmanager
+    def _stopping_softly(self) -> Iterator[None]:
+        """SIGTERM and SIGINT ask the trainer to save and stop at the next step boundary."""
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            if self._stop_at is None:
+                self._stop_at = time.monotonic()
+                (self._directory / STOP_FILE).touch()
+                logger.info("stopping: a save at the next step boundary, at most %.0f s from now", GRACE_S)
+
+        before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _environment(cpu: bool) -> dict[str, str]:
+    """What verl, Ray and vLLM read from the environment."""
+    values = {
+        "VERL_USE_EXTERNAL_MODULES": "genselect.training.plugin",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HYDRA_FULL_ERROR": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+    }
+    if cpu:
+        values |= {
+            "GENSELECT_CPU": "1",
+            # Ray runs workers at nice 15 otherwise, and any other load starves the engine.
+            "RAY_worker_niceness": "0",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "2",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            # One pinned thread generates faster than two that wander.
+            "VLLM_CPU_OMP_THREADS_BIND": "0",
+        }
+    return values

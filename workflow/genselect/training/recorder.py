@@ -1,0 +1,380 @@
+"""What a step leaves behind: records, potential report, proofs, health, a line of metrics, a line for the person watching.
+
+Runs inside verl's trainer process, on plain arrays; the run directory's contract is :mod:`genselect.provenance`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from genselect.formats import read_json, write_json
+from genselect.provenance.saves import Saves
+from genselect.training import calibration, guards, proofs
+from genselect.training.launcher import PROGRESS, STOP_FILE
+from genselect.training.potential import Potential, shaping
+from genselect.training.records import TokenArrays, Trajectory, episode_metrics, write_step
+from genselect.training.shaping import decision_states
+
+logger = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the trainer needs of the run, from the ``genselect`` section of verl's configuration."""
+
+    directory: Path
+    attempt: int
+    world_size: int
+    predictor: bool
+    predictor_lr: float
+    predictor_budget: int
+    potential: Potential
+    gamma: float
+    candidates: int
+    """In a row."""
+    anchor_every: int | None
+    keep_latest: int
+    guards: guards.Settings
+    first_step_only_proofs: bool = False
+
+    @classmethod
+    def from_config(cls, section: Any) -> Settings:
+        """From verl's configuration."""
+        values = dict(section)
+        return cls(
+            directory=Path(values["directory"]),
+            attempt=values["attempt"],
+            world_size=values["world_size"],
+            predictor=values["predictor"],
+            predictor_lr=values["predictor_lr"],
+            predictor_budget=values["predictor_budget"],
+            potential=Potential((part["name"], part["weight"]) for part in values["potential"]),
+            gamma=values["gamma"],
+            candidates=values["candidates"],
+            anchor_every=values["anchor_every"],
+            keep_latest=values["keep_latest"],
+            guards=guards.settings_from(dict(values.get("guards") or {})),
+        )
+
+
+@dataclass(frozen=True)
+class StepData:
+    """One step's trajectories as they came out of the transfer queue, padding rows left out. All arrays over the response."""
+
+    trajectories: list[dict[str, Any]]
+    texts: list[str]
+    columns: dict[str, list[Array]]
+    """``response_ids, response_mask, rollout_log_probs, old_log_probs, advantages, returns, values, submit_logits, rewards``, each
+    a list of (response tokens,); those the run does not make are absent."""
+
+    @classmethod
+    def from_queue(cls, batch: Any, tokenizer: Any, *, critic: bool, predictor: bool) -> StepData:
+        """Read what the step left in verl's transfer queue."""
+        import transfer_queue as tq
+
+        names = {
+            "responses": "response_ids",
+            "response_mask": "response_mask",
+            "rollout_log_probs": "rollout_log_probs",
+            "old_log_probs": "old_log_probs",
+            "advantages": "advantages",
+            "returns": "returns",
+            "rm_scores": "scores",
+        }
+        if critic:
+            names["values"] = "values"
+        if predictor:
+            names["submit_logits"] = "submit_logits"
+        real = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        keys = [batch.keys[row] for row in real]
+        found = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[*names, "extra_fields"])
+        trajectories = [extra["trajectory"] for extra in objects(found["extra_fields"])]
+        columns = {
+            ours: [np.asarray(part.float(), dtype=np.float64) for part in found[verls].unbind()]
+            for verls, ours in names.items()
+        }
+        texts = [tokenizer.decode([int(token) for token in ids]) for ids in columns["response_ids"]]
+        return cls(trajectories, texts, columns)
+
+    def at_decisions(self, column: str, row: int) -> Array:
+        """A column's values at the decision points of a row."""
+        starts = [start for start, _ in self.trajectories[row]["turn_spans"]]
+        return self.columns[column][row][starts]
+
+
+def objects(column: Any) -> list[Any]:
+    """The Python objects of a non-tensor column, in whichever of its containers the transfer queue hands it out."""
+    rows = column.tolist() if hasattr(column, "tolist") else list(column)
+    return [getattr(row, "data", row) for row in rows]
+
+
+class StepRecorder:
+    """Writes a run's records, one step at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._saves = Saves(settings.directory / "checkpoints")
+        self._started = time.monotonic()
+        self._steps = 0
+        self._history = _read_history(settings.directory / "metrics.jsonl")
+        self._validation: dict[str, float] = {}
+
+    # Saves and stops
+
+    def may_save(self, step: int) -> bool:
+        """Make way for a save; False when a complete one of that step stands already."""
+        return self._saves.begin_save(step, self.settings.attempt)
+
+    def _seal_save(self, step: int) -> None:
+        """Declare the save whole, last of all: the next attempt goes on behind this step and writes none of its records again."""
+        if self._saves.path(step).is_dir():
+            self._saves.mark_complete(step, world_size=self.settings.world_size, attempt=self.settings.attempt)
+
+    def stop_requested(self) -> bool:
+        """Whether somebody asked the run to stop."""
+        return (self.settings.directory / STOP_FILE).exists()
+
+    # Steps
+
+    def record(
+        self,
+        step: int,
+        data: StepData,
+        metrics: Mapping[str, Any],
+        timing: Mapping[str, float],
+        first_update: Mapping[str, Sequence[float]],
+        total_steps: int,
+    ) -> bool:
+        """Write everything of one step; returns whether the run must end here."""
+        folder = self.settings.directory
+        trajectories = self._trajectories(step, data)
+        write_step(folder / "records", step, trajectories, self._token_arrays(data))
+        reports = self._reports(data, trajectories)
+        calibration.write_report(folder / "potential" / f"step_{step}.json", step, reports)
+        given = self._proofs(data, trajectories, first_update)
+        proofs.write_proofs(folder / "proofs" / f"step_{step}.json", given)
+
+        line = {name: _plain(value) for name, value in metrics.items() if _is_number(value)}
+        line |= episode_metrics(trajectories, self.settings.candidates)
+        line |= calibration.report_metrics(reports.get("predictor"), reports.get("critic"))
+        line |= {f"timing_s/{name}": float(seconds) for name, seconds in timing.items()}
+        line |= proofs.proof_metrics(given)
+        if first_update.get("ppo_kl"):
+            line["actor/ppo_kl_max"] = max(first_update["ppo_kl"], key=abs)
+        judged: dict[str, Any] = dict(line)
+        if first_update.get("ppo_kl"):
+            # Every mini-batch's, not their mean: one that jumps is enough to break a policy.
+            judged["actor/ppo_kl"] = list(first_update["ppo_kl"])
+        self._write_metrics(step, {**line, **self._validation})
+        self._validation = {}
+        self._seal_save(step)
+        stop = self._judge(step, judged)
+        self._history.append(judged)
+        self._saves.rotate(self.settings.keep_latest, self.settings.anchor_every)
+        self._say(step, total_steps, line, timing, trajectories, stop)
+        return stop or self.stop_requested()
+
+    def validated(self, step: int, played: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Record a validation's trajectories; returns its metrics, by kind of row."""
+        if not played:
+            return {}
+        rows = [_validation_row(step, self.settings.attempt, entry) for entry in played]
+        folder = self.settings.directory / "validation"
+        write_step(folder, step, rows)
+        figures = episode_metrics(rows, self.settings.candidates)
+        verdict = float(np.mean([row.verdict for row in rows]))
+        result = {"val/verdict": verdict, "val/rows": float(len(rows))}
+        result |= {name.replace("episode/", "val/"): value for name, value in figures.items()}
+        self._validation = result
+        print(f"{PROGRESS}validation at step {step}: verdict {verdict:.3f} on {len(rows)} questions", flush=True)
+        if step == 0 or self._steps == 0:
+            self._write_metrics(step, result)
+            self._validation = {}
+        return result
+
+    def _trajectories(self, step: int, data: StepData) -> list[Trajectory]:
+        rows = []
+        for number, played in enumerate(data.trajectories):
+            logits = data.at_decisions("submit_logits", number) if "submit_logits" in data.columns else None
+            values = data.at_decisions("values", number) if "values" in data.columns else None
+            phi: Array = np.zeros(0)
+            if self.settings.potential:
+                over_tokens = data.columns["submit_logits"][number] if logits is not None else None
+                phi = self.settings.potential(decision_states(played, over_tokens))
+            shaped = float(shaping(phi, self.settings.gamma).sum()) if phi.size else 0.0
+            row = _validation_row(step, self.settings.attempt, {**played, "text": data.texts[number]})
+            rows.append(
+                replace(
+                    row,
+                    shaping=shaped,
+                    decision_phi=tuple(float(value) for value in phi),
+                    decision_logits=() if logits is None else tuple(float(value) for value in logits),
+                    decision_values=() if values is None else tuple(float(value) for value in values),
+                )
+            )
+        return rows
+
+    def _token_arrays(self, data: StepData) -> list[TokenArrays]:
+        arrays = []
+        for number, played in enumerate(data.trajectories):
+            columns: dict[str, Any] = {
+                name: data.columns[name][number].astype(np.float32)
+                for name in ("rollout_log_probs", "old_log_probs", "advantages", "returns", "values")
+                if name in data.columns
+            }
+            arrays.append(
+                TokenArrays(
+                    question_id=played["question_id"],
+                    sample=played["sample"],
+                    attempt=self.settings.attempt,
+                    response_ids=data.columns["response_ids"][number].astype(np.int32),
+                    response_mask=data.columns["response_mask"][number].astype(np.int8),
+                    **columns,
+                )
+            )
+        return arrays
+
+    def _reports(self, data: StepData, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+        reports: dict[str, Any] = {}
+        if "submit_logits" in data.columns:
+            # The supervised states: those a submission left from.
+            left = [row for row in trajectories if row.well_formed]
+            reports["predictor"] = calibration.predictor_report(
+                [row.decision_logits[-1] for row in left],
+                [float(row.verdict) for row in left],
+                [row.decision_k[-1] for row in left],
+            )
+        if "values" in data.columns:
+            returns = []
+            for number in range(len(trajectories)):
+                rewards, mask = data.columns["scores"][number], data.columns["response_mask"][number]
+                over_tokens = calibration.monte_carlo_returns(rewards, mask, self.settings.gamma)
+                starts = list(trajectories[number].decision_tokens)
+                returns.append(over_tokens[starts])
+            reports["critic"] = calibration.critic_report(
+                np.concatenate(returns),
+                np.concatenate([row.decision_values for row in trajectories]),
+                np.concatenate([row.decision_k for row in trajectories]),
+            )
+        return reports
+
+    def _proofs(
+        self, data: StepData, trajectories: Sequence[Trajectory], first_update: Mapping[str, Sequence[float]]
+    ) -> list[proofs.Proof]:
+        questions = [row.question_id for row in trajectories]
+        given = []
+        if "submit_logits" in data.columns:
+            first = [row.decision_logits[0] for row in trajectories]
+            given.append(proofs.first_state_agrees("predictor_k0", first, questions))
+        if "values" in data.columns:
+            values = [row.decision_values[0] for row in trajectories]
+            given.append(proofs.first_state_agrees("critic_first_value", values, questions))
+        if first_update.get("ppo_kl"):
+            given.append(
+                proofs.first_update_is_on_policy(
+                    first_update["pg_clipfrac"][0], first_update["ppo_kl"][0], kl_tolerance=1e-5
+                )
+            )
+        given.append(
+            proofs.rollout_matches_actor(
+                np.concatenate(data.columns["rollout_log_probs"]),
+                np.concatenate(data.columns["old_log_probs"]),
+                np.concatenate(data.columns["response_mask"]),
+            )
+        )
+        return given
+
+    def _judge(self, step: int, metrics: Mapping[str, Any]) -> bool:
+        """Write ``health.json``; True when a guard stops the run. Saves that a stop leaves unproven are marked broken."""
+        path = self.settings.directory / "health.json"
+        health = guards.evaluate(self._history, metrics, self.settings.guards, step=step)
+        log = read_json(path) if path.exists() else None
+        record = guards.record_health(log, health, [save.step for save in self._saves.complete()])
+        write_json(path, record)
+        for finding in health.findings:
+            print(f"{PROGRESS}{finding.level}: {finding.message}", flush=True)
+        for broken in record["broken_saves"]:
+            self._saves.mark_broken(broken, f"guard stop at step {step}")
+        return health.level is guards.Level.STOP
+
+    def _write_metrics(self, step: int, line: Mapping[str, Any]) -> None:
+        path = self.settings.directory / "metrics.jsonl"
+        entry = {"step": step, "attempt": self.settings.attempt, **calibration.json_safe(dict(sorted(line.items())))}
+        with path.open("ab") as handle:
+            handle.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+            handle.flush()
+            os.fsync(handle.fileno())
+
+    def _say(
+        self,
+        step: int,
+        total: int,
+        line: Mapping[str, Any],
+        timing: Mapping[str, float],
+        rows: Sequence[Trajectory],
+        stop: bool,
+    ) -> None:
+        self._steps += 1
+        seconds = float(timing.get("step", math.nan))
+        left = (total - step) * (time.monotonic() - self._started) / self._steps
+        verdict = float(np.mean([row.verdict for row in rows]))
+        score = float(np.mean([row.score for row in rows]))
+        explores = float(np.mean([row.explores for row in rows]))
+        kl = line.get("actor/ppo_kl_max")
+        text = (
+            f"step {step}/{total}  verdict {verdict:.3f}  explores {explores:.2f}  score {score:.3f}  "
+            f"kl {'-' if kl is None else f'{kl:.4f}'}  {seconds:.1f} s  ETA {_duration(left)}"
+        )
+        print(PROGRESS + text + ("  STOPPED by a guard" if stop else ""), flush=True)
+
+
+def _validation_row(step: int, attempt: int, played: Mapping[str, Any]) -> Trajectory:
+    names = (
+        "question_id sample explores revealed submitted verdict verdict_source well_formed end score_verdict score_format "
+        "score_cost prompt_tokens response_tokens turns length_capped"
+    ).split()
+    return Trajectory(
+        step=step,
+        attempt=attempt,
+        shaping=0.0,
+        decision_tokens=tuple(start for start, _ in played["turn_spans"]),
+        decision_k=tuple(played["decision_k"]),
+        text=played.get("text", ""),
+        **{name: played[name] for name in names},
+    )
+
+
+def _read_history(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line for line in lines if "episode/mean_explores" in line]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> float:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _duration(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
