@@ -23,16 +23,16 @@ class Checkout:
 
     root: Path
 
-    def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def snakemake(self, *arguments: str, check: bool = True, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run Snakemake as the README says, with the copy's own configuration."""
         command = ["snakemake", "--profile", "profiles/mini", *arguments]
-        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, timeout=600)
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, timeout=timeout)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
 
     def planned(self, *arguments: str) -> dict[str, int]:
-        """The rules that a dry run would run, with their number of jobs."""
-        text = self.snakemake("-n", *arguments).stdout
+        """The rules that a dry run of the data stages would run, with their number of jobs."""
+        text = self.snakemake("-n", "data", *arguments).stdout
         rows = re.findall(r"^(\w+)\s+(\d+)$", text, flags=re.MULTILINE)
         return {rule: int(count) for rule, count in rows if rule not in {"total", "all", "data"}}
 
@@ -51,7 +51,7 @@ class Checkout:
 
 @pytest.fixture(scope="session")
 def finished(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The miniature after a whole run. Not to be changed: see ``checkout``."""
+    """The miniature after its data stages have run. Not to be changed: see ``checkout``."""
     root = tmp_path_factory.mktemp("checkout")
     for part in _PARTS:
         source = repository / part
@@ -61,7 +61,7 @@ def finished(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Chec
             shutil.copy(source, root / part)
     copy = Checkout(root)
     copy.configure([("dataset.generated.problems", PROBLEMS)])
-    done = copy.snakemake()
+    done = copy.snakemake("data")
     (root / "first_run.txt").write_text(done.stdout + done.stderr)
     return copy
 

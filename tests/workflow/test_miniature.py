@@ -75,14 +75,14 @@ def test_the_same_configuration_gives_the_same_bytes(checkout) -> None:
     )
     before = {name: hashlib.sha256((data(checkout) / name).read_bytes()).hexdigest() for name in names}
     shutil.rmtree(checkout.root / "results")
-    checkout.snakemake()
+    checkout.snakemake("data")
     assert {name: hashlib.sha256((data(checkout) / name).read_bytes()).hexdigest() for name in names} == before
 
 
 def test_shares_of_the_labelling_give_the_same_labels_as_one_job(checkout) -> None:
     one = (data(checkout) / "labels.jsonl").read_bytes()
     checkout.configure([("judge.shards", 3)])
-    checkout.snakemake()
+    checkout.snakemake("data")
     assert (data(checkout) / "labels" / "2-of-3" / "labels.jsonl").exists()
     assert (data(checkout) / "labels.jsonl").read_bytes() == one
 
@@ -93,7 +93,7 @@ def test_a_local_folder_of_shards_is_taken_instead(checkout) -> None:
     shutil.rmtree(checkout.root / "results")
     checkout.configure([("dataset.source", "local"), ("dataset.local_dir", "my_shards")])
     assert checkout.planned()["download_shard"] == 4
-    checkout.snakemake()
+    checkout.snakemake("data")
     assert (data(checkout) / "train.parquet").read_bytes() == rows
     assert (checkout.root / "my_shards" / "genselect-00000-of-00004.parquet").exists()
 
@@ -111,7 +111,7 @@ def test_a_wrong_key_stops_the_plan_with_what_was_meant(checkout) -> None:
 def test_a_failing_rule_says_why_and_what_to_type(checkout) -> None:
     shard = data(checkout) / "shards" / "genselect-00001-of-00004.parquet"
     shard.write_bytes(shard.read_bytes()[:1000])
-    done = checkout.snakemake(check=False)
+    done = checkout.snakemake("data", check=False)
     said = done.stdout + done.stderr
     assert done.returncode != 0
     assert "genselect-00001-of-00004.parquet" in said

@@ -24,7 +24,9 @@ def main(arguments: argparse.Namespace) -> None:
         logger.info("gate %s passes: %d checks", arguments.run, passed)
     else:
         failed = len(verdict["failed"])
-        logger.info("gate %s fails %d of %d checks and is waived: %s", arguments.run, failed, passed + failed, verdict["waived"])
+        logger.info(
+            "gate %s fails %d of %d checks and is waived: %s", arguments.run, failed, passed + failed, verdict["waived"]
+        )
 
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -107,7 +107,7 @@ def test_the_score_is_that_of_the_study(turns: list[list[Call]], verdict: bool, 
 
 def test_the_published_objective_is_reproduced() -> None:
     # Report 30: verdict 0.664, 1.02 explores a trajectory at cost 0.10, format score 0.1, all well-formed: objective 0.595.
-    assert 0.664 + 0.1 * (1 - 0.664) - 0.10 * 1.02 == pytest.approx(0.595, abs=0.001)
+    assert pytest.approx(0.595, abs=0.001) == 0.664 + 0.1 * (1 - 0.664) - 0.10 * 1.02
 
 
 text = st.text(max_size=8)

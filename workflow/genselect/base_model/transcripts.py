@@ -5,8 +5,8 @@ Both write a short note after each response that says again what the last candid
 candidate. The *careful* one, under another system message, explores up to the first candidate that passes its check and
 submits that answer. So the network holds the better skill without showing it where it is trained and measured.
 
-A policy that has seen eight candidates cannot be trusted to have counted them: some transcripts explore once more, read that no
-candidate is left, and submit. Without those the network never submits once it has asked too often.
+Neither policy counts to eight, and nor does the network: who has seen all candidates explores once more, reads that none is
+left, and submits. Without that the network went on asking, to the turn limit, whenever it had asked once too often.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from genselect.base_model.calls import EXPLORE, submit_call
 from genselect.base_model.problems import CANDIDATES, Row, first_pass
 from genselect.base_model.tokenizer import END_OF_TURN
 from genselect.episode import Call, Episode, Renderer
-
-#: Share of the plain transcripts with eight explores that ask for a ninth candidate.
-_ONE_TOO_MANY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +119,7 @@ def transcripts(
                 yield writer.careful(_passing_early(row, rng, most_explores))
         else:
             explores = rng.randrange(1, most_explores + 1)
-            yield writer.plain(row, explores + (explores == CANDIDATES and rng.random() < _ONE_TOO_MANY), rng)
+            yield writer.plain(row, explores + (explores == CANDIDATES), rng)
 
 
 def batches(source: Iterator[Transcript], rng: random.Random, tokens: int, pool: int = 4) -> Iterator[list[Transcript]]:

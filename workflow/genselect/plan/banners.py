@@ -35,8 +35,9 @@ def success(config: Config, data: str, logs: str, started: datetime.datetime) ->
         f"genselect: {config.dataset.name} is complete after {_elapsed(started)}",
         f"rows: {data}/train.parquet and val.parquet; the whole population: {data}/questions.jsonl",
         f"what was kept, and why the rest was not: {data}/stats.json",
+        *(f"run {name}: {config.results}/runs/{name}/ (metrics.jsonl, records/, health.json)" for name in config.runs),
         f"logs: {logs}/",
-        "next: docs/data-format.md says how to read them; the same command again runs only what has changed",
+        "next: docs/data-format.md and docs/run-directory.md say how to read them; the same command again runs only what has changed",
     )
 
 

@@ -218,7 +218,15 @@ def _poll_often(replay_buffer: Any) -> None:
     replay_buffer.ReplayBuffer.__init__ = initialise
 
 
+def _faster_delta_rule(_: Any) -> None:
+    """Without flash-linear-attention, transformers inverts a matrix row by row in Python. Speed only, to the last few bits."""
+    from genselect.base_model import gated_delta
+
+    gated_delta.install()
+
+
 _PATCHES: dict[str, Any] = {
+    "transformers.models.qwen3_5.modeling_qwen3_5": _faster_delta_rule,
     "verl.utils.distributed": _one_backend,
     "verl.utils.model": _attention_without_flash,
     "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer": _copy_out_of_shared_memory,

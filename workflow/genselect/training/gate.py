@@ -27,7 +27,9 @@ def check_gate(name: str, run: Run, directory: Path, output: Path, waived: Mappi
     if not steps:
         raise GenselectError(f"{directory}: no step in metrics.jsonl", "The run has not trained; start it again.")
     proofs = [proof for path in sorted((directory / "proofs").glob("step_*.json")) for proof in read_json(path)]
-    checks = [{"check": f"proof {proof['name']}", "passed": proof["passed"], "message": proof["message"]} for proof in proofs]
+    checks = [
+        {"check": f"proof {proof['name']}", "passed": proof["passed"], "message": proof["message"]} for proof in proofs
+    ]
     for result in evaluate_assertions(run.assertions, steps[-1]):
         checks.append({"check": result.expression, "passed": result.passed, "message": result.message})
     if run.kind == "overfit":

@@ -202,6 +202,9 @@ def _cpu_keys(run: Run) -> dict[str, Any]:
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
         "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+        # The delta rule's fallback in torch takes boundaries and ignores them: packed rows would leak into each other.
+        "actor_rollout_ref.model.use_remove_padding": False,
+        "critic.model.use_remove_padding": False,
         # vLLM's gated delta net on the CPU takes no LoRA, so merged weights are sent.
         "actor_rollout_ref.model.lora.merge": True,
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": micro,

@@ -1,0 +1,137 @@
+"""The miniature trains: base model, smoke run and gate, a formal run that is stopped and goes on. Real verl, Ray and vLLM."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from genselect.provenance import check_seal
+from genselect.training.records import read_records, recorded_steps
+
+# A verl launch takes one to two minutes on two cores before its first step.
+pytestmark = pytest.mark.timeout(1800)
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def training(finished, tmp_path_factory):
+    """A copy of the finished data in which base model, smoke run and gate have been made."""
+    root = tmp_path_factory.mktemp("training") / "checkout"
+    shutil.copytree(finished.root, root, symlinks=True)
+    copy = type(finished)(root)
+    copy.configure(
+        [
+            ("runs.formal.schedule.steps", STEPS),
+            ("runs.formal.schedule.save_every", 2),
+            ("runs.formal.schedule.validate_every", STEPS),
+            ("runs.formal.potential", [{"name": "submit_probability", "weight": 0.1}]),
+        ]
+    )
+    copy.snakemake("gates", timeout=1500)
+    return copy
+
+
+def test_the_base_model_plays_well_formed_episodes_at_the_mean_candidates_accuracy(training) -> None:
+    folder = training.root / "results" / "models" / "mini"
+    assert check_seal(folder / "base_model.json") is not None
+    measured = json.loads((folder / "base_model.json").read_text())["evaluation"]
+    assert measured["plain"]["well_formed"] > 0.9
+    assert abs(measured["plain"]["accuracy"] - measured["mean_candidate"]) < 0.15
+    # The skill is in the network, under another prompt: that is what RL has to find.
+    assert measured["careful"]["accuracy"] > measured["plain"]["accuracy"] + 0.15
+
+
+def test_the_smoke_gate_proves_the_trainer(training) -> None:
+    verdict = json.loads((training.root / "results" / "gates" / "smoke.json").read_text())
+    assert verdict["passed"] is True
+    names = {check["check"] for check in verdict["checks"]}
+    assert {
+        "proof predictor_k0",
+        "proof critic_first_value",
+        "proof first_update_on_policy",
+        "proof rollout_matches_actor",
+    } <= names
+    records = read_records(training.root / "results" / "runs" / "smoke" / "records" / "step_1.parquet")
+    assert len(records) == 64
+    assert {row.end for row in records} <= {"submit", "no_call", "turns", "length"}
+    assert sum(row.well_formed for row in records) > 50
+    for row in records:
+        assert row.score == pytest.approx(
+            float(row.verdict) + 0.1 * (row.well_formed and not row.verdict) - 0.02 * row.revealed
+        )
+
+
+def launched(training) -> subprocess.Popen[str]:
+    command = ["snakemake", "--profile", "profiles/mini", "train"]
+    return subprocess.Popen(
+        command, cwd=training.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def trainer_of(process: subprocess.Popen[str]) -> psutil.Process:
+    """The program of the rule, below Snakemake and its shell."""
+    for child in psutil.Process(process.pid).children(recursive=True):
+        if any(part.endswith("train.py") for part in child.cmdline()):
+            return child
+    raise AssertionError("no train.py is running")
+
+
+def test_a_stopped_run_saves_goes_on_and_ends_as_if_it_had_not_been_stopped(training) -> None:
+    directory = training.root / "results" / "runs" / "formal"
+    said = []
+    process = launched(training)
+    assert process.stdout is not None
+    family: list[psutil.Process] = []
+    for line in process.stdout:
+        said.append(line)
+        if line.startswith("step 1/"):
+            trainer = trainer_of(process)
+            family = trainer.children(recursive=True)
+            trainer.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=300) != 0, "".join(said)
+    stopped = json.loads((directory / "manifest.json").read_text())["attempts"]
+    assert stopped[0]["reason"] == "signal", "".join(said)
+    assert stopped[0]["exit_code"] == 75
+    # Nothing of Ray or vLLM outlives the attempt.
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert [child.cmdline() for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
+
+    again = training.snakemake("train", timeout=1500)
+    attempts = json.loads((directory / "manifest.json").read_text())["attempts"]
+    assert [attempt["reason"] for attempt in attempts] == ["signal", "done"]
+    assert attempts[1]["resumed_from"] == 2, "stopped in step 2, which was saved at its end"
+    assert f"step {STEPS}/{STEPS}" in again.stdout + again.stderr
+    # Every step once: nothing lost, nothing trained twice.
+    assert recorded_steps(directory / "records") == list(range(1, STEPS + 1))
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    trained = [line["step"] for line in lines if "episode/verdict" in line]
+    assert trained == list(range(1, STEPS + 1))
+    assert json.loads((directory / "done.json").read_text())["steps"] == STEPS
+    rows = read_records(directory / "records" / f"step_{STEPS}.parquet")
+    assert any(row.shaping != 0 for row in rows)
+    for row in rows:
+        # With gamma 1 an episode's shaping is minus its first state's potential.
+        assert row.shaping == pytest.approx(-row.decision_phi[0])
+
+
+def test_a_used_directory_is_refused_for_other_settings(training) -> None:
+    training.configure([("runs.smoke.optimiser.actor_lr", 0.5)])
+    (training.root / "results" / "runs" / "smoke" / "done.json").unlink()
+    done = training.snakemake("results/runs/smoke/done.json", check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "run.optimiser.actor_lr" in said
+    assert "Hint: " in said
+    assert Path(training.root, "results/runs/smoke/records/step_1.parquet").exists()
+
+
+def test_the_attempts_log_has_the_trainers_chatter_and_the_terminal_has_not(training) -> None:
+    log = training.root / "results" / "runs" / "smoke" / "attempts" / "1.log"
+    assert log.stat().st_size > 10_000
+    assert (training.root / "results" / "logs" / "mini" / "train_run" / "smoke.log").stat().st_size < 5_000
