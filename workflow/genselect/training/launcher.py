@@ -88,7 +88,8 @@ def train(inputs: Inputs) -> int:
             directory.finish(_summary(inputs, directory, resume))
             return 0
         attempt = directory.begin_attempt(resume)
-        directory.trim_beyond(resume or 0)  # says itself what it moved
+        if attempt.number > 1:
+            directory.trim_beyond(resume or 0)  # says itself what it moved
         (directory.path / STOP_FILE).unlink(missing_ok=True)
         began = "from the initial adapters" if resume is None else f"from the save of step {resume}"
         logger.info("%s: attempt %d, %s; log: %s", inputs.name, attempt.number, began, attempt.log)
