@@ -284,9 +284,11 @@ class StepRecorder:
             values = [row.decision_values[0] for row in trajectories]
             given.append(proofs.first_state_agrees("critic_first_value", values, questions))
         if first_update.get("ppo_kl"):
+            # The update cuts the batch into other micro-batches than the pass that gave the old log-probabilities, so float
+            # noise differs. It clips nothing, and stays far under what a stale policy shows (1e-3 and more).
             given.append(
                 proofs.first_update_is_on_policy(
-                    first_update["pg_clipfrac"][0], first_update["ppo_kl"][0], kl_tolerance=1e-5
+                    first_update["pg_clipfrac"][0], first_update["ppo_kl"][0], kl_tolerance=1e-4
                 )
             )
         given.append(

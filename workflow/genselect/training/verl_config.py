@@ -238,8 +238,12 @@ def _cpu_keys(run: Run) -> dict[str, Any]:
         "ray_kwargs.ray_init.object_store_memory": 400_000_000,
         "ray_kwargs.ray_init._node_ip_address": "127.0.0.1",
     }
+    # bf16 autocast is slower than fp32 on a CPU, and its noise would hide what the proofs look for.
+    fp32 = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     for engine in ("actor_rollout_ref.actor.fsdp_config", "critic.fsdp"):
-        keys |= {f"{engine}.use_torch_compile": False, f"{engine}.model_dtype": "fp32"}
-    # bf16 autocast is slower than fp32 on a CPU, and the proofs want rollout and actor close.
-    keys["actor_rollout_ref.actor.fsdp_config.dtype"] = "float32"
+        keys |= {
+            f"{engine}.use_torch_compile": False,
+            f"{engine}.model_dtype": "fp32",
+            f"{engine}.mixed_precision": fp32,
+        }
     return keys
