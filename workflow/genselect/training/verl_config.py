@@ -20,6 +20,8 @@ _ESTIMATORS = {"ppo": "gae"}
 _ADDED = (
     "actor_rollout_ref.model.override_config.attn_implementation",
     "critic.model.override_config.attn_implementation",
+    "actor_rollout_ref.actor.fsdp_config.mixed_precision",
+    "critic.fsdp.mixed_precision",
     "actor_rollout_ref.rollout.enable_sleep_mode",
     "ray_kwargs.ray_init.num_gpus",
     "ray_kwargs.ray_init.include_dashboard",
