@@ -17,6 +17,17 @@ from genselect.training.records import read_records, recorded_steps
 # A verl launch takes one to two minutes on two cores before its first step.
 pytestmark = pytest.mark.timeout(1800)
 STEPS = 4
+_CHANGES = {
+    "algorithm": "grpo",
+    "predictor.enabled": False,
+    "potential": [],
+    "start.run": "formal",
+    "start.step": STEPS,
+    "schedule.steps": STEPS + 1,
+    "schedule.validate_every": 0,
+}
+#: Goes on from the formal run's last save with another algorithm, without critic and predictor.
+CONTINUED = {"extends": "formal", "set": _CHANGES, "expect_difference": list(_CHANGES)}
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +42,7 @@ def training(finished, tmp_path_factory):
             ("runs.formal.schedule.save_every", 2),
             ("runs.formal.schedule.validate_every", STEPS),
             ("runs.formal.potential", [{"name": "submit_probability", "weight": 0.1}]),
+            ("runs.continued", CONTINUED),
         ]
     )
     copy.snakemake("gates", timeout=1500)
@@ -68,7 +80,7 @@ def test_the_smoke_gate_proves_the_trainer(training) -> None:
 
 
 def launched(training) -> subprocess.Popen[str]:
-    command = ["snakemake", "--profile", "profiles/mini", "train"]
+    command = ["snakemake", "--profile", "profiles/mini", "results/runs/formal/done.json"]
     return subprocess.Popen(
         command, cwd=training.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -102,7 +114,7 @@ def test_a_stopped_run_saves_goes_on_and_ends_as_if_it_had_not_been_stopped(trai
     _, alive = psutil.wait_procs(family, timeout=20)
     assert [child.cmdline() for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
 
-    again = training.snakemake("train", timeout=1500)
+    again = training.snakemake("results/runs/formal/done.json", timeout=1500)
     attempts = json.loads((directory / "manifest.json").read_text())["attempts"]
     assert [attempt["reason"] for attempt in attempts] == ["signal", "done"]
     assert attempts[1]["resumed_from"] == 2, "stopped in step 2, which was saved at its end"
@@ -118,6 +130,19 @@ def test_a_stopped_run_saves_goes_on_and_ends_as_if_it_had_not_been_stopped(trai
     for row in rows:
         # With gamma 1 an episode's shaping is minus its first state's potential.
         assert row.shaping == pytest.approx(-row.decision_phi[0])
+
+
+def test_a_run_starts_from_another_runs_save_with_grpo(training) -> None:
+    training.snakemake("results/runs/continued/done.json", timeout=1500)
+    directory = training.root / "results" / "runs" / "continued"
+    assert recorded_steps(directory / "records") == [STEPS + 1]
+    rows = read_records(directory / "records" / f"step_{STEPS + 1}.parquet")
+    assert len(rows) == 64
+    assert all(row.shaping == 0 and row.decision_logits == () and row.decision_values == () for row in rows)
+    # The other run's save stays where it is, and is marked as somebody's start, so that rotation leaves it.
+    source = training.root / "results" / "runs" / "formal" / "checkpoints" / f"global_step_{STEPS}"
+    assert (source / "start_of" / "continued").exists()
+    assert (source / "data.pt").exists()
 
 
 def test_a_used_directory_is_refused_for_other_settings(training) -> None:

@@ -88,6 +88,7 @@ _SMALLER_STEPS = (
 )
 _NO_CALLS = "Read the decoded texts of the step's records; resume from the last healthy anchor with a smaller actor learning rate."
 _EXPLORES = "Compare the explore cost with what an explore earns in verdict; lower cost.per_explore if exploring stopped paying."
+_MISSING = "Episodes failed in the agent loop and their groups were dropped: search the attempt's log for 'Error in _run_prompt'."
 _CRITIC = "Check the boundary proofs first; then the critic's learning rate and warm-up."
 _PREDICTOR = "Check the boundary proofs and the predictor's learning rate; take submit_probability out of the potential meanwhile."
 
@@ -111,6 +112,7 @@ DEFAULT_RULES: tuple[Rule, ...] = (
         "length_capped", "episode/length_capped_share", Kind.ABOVE, 0.25, Level.ALARM,
         advice="Raise the response limit, or look for repetition in the decoded texts.",
     ),
+    Rule("missing", "rollout/missing_share", Kind.ABOVE, 0.0, Level.ALARM, policy=False, advice=_MISSING),
     Rule(
         "critic_useless", "critic/mc_explained_variance", Kind.BELOW, 0.0, Level.NOTE, patience=5, warm_up=10, policy=False,
         advice=_CRITIC,

@@ -149,6 +149,9 @@ class ExploreTrainer(PPOTrainerSync):
     def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         data = StepData.from_queue(batch, self.tokenizer, critic=self.use_critic, predictor=self.predictor is not None)
+        # verl drops a group whose agent loop failed, and says so in its log only.
+        expected = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
+        metrics["rollout/missing_share"] = 1 - len(data.trajectories) / expected
         stop = self.recorder.record(
             global_steps, data, metrics, timing_raw, self._first_update, self.total_training_steps
         )
