@@ -49,7 +49,6 @@ class Settings:
     anchor_every: int | None
     keep_latest: int
     guards: guards.Settings
-    first_step_only_proofs: bool = False
 
     @classmethod
     def from_config(cls, section: Any) -> Settings:
