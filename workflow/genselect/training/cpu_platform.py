@@ -180,8 +180,8 @@ def _copy_out_of_shared_memory(transfer: Any) -> None:
 
 def _reload_repacked_weights(utils: Any) -> None:
     """vLLM on CPU packs each linear weight into a closure and leaves an empty parameter, so verl's ``model.load_weights`` of a
-    bucket fails (verl/workers/rollout/vllm_rollout/utils.py). vLLM's own ``reload_weights`` restores, loads and packs again; it
-    keeps the type it is given, and fp32 weights, which the trainer sends, generate some ten times as slowly as the engine's own."""
+    bucket fails (verl/workers/rollout/vllm_rollout/utils.py). vLLM's own ``reload_weights`` restores, loads and packs again.
+    The trainer sends fp32; the engine gets its own type."""
     extension = utils.vLLMColocateWorkerExtension
     original = extension.update_weights_from_ipc
 

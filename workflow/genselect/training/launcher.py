@@ -219,7 +219,8 @@ class _Child:
         ]
         self._log = log
         self._directory = directory
-        self._environment = {**os.environ, **_environment(cpu)}
+        inherited = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
+        self._environment = {**inherited, **_environment(cpu)}
         self._tail: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._stop_at: float | None = None
 
@@ -277,6 +278,13 @@ class _Child:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+# Snakemake sets these to a rule's threads. vLLM pins its engine to one core and sets OMP_NUM_THREADS to match; an MKL that still
+# believes in two threads then fights itself on that core, and generation took some ten times as long.
+_LEFT_OUT = frozenset(
+    "MKL_NUM_THREADS OPENBLAS_NUM_THREADS GOTO_NUM_THREADS NUMEXPR_NUM_THREADS NUMEXPR_MAX_THREADS VECLIB_MAXIMUM_THREADS".split()
+)
 
 
 def _environment(cpu: bool) -> dict[str, str]:
