@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -127,8 +126,8 @@ class StepRecorder:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._saves = Saves(settings.directory / "checkpoints")
-        self._started = time.monotonic()
         self._steps = 0
+        self._seconds = 0.0
         self._history = _read_history(settings.directory / "metrics.jsonl")
         self._validation: dict[str, float] = {}
 
@@ -331,7 +330,8 @@ class StepRecorder:
     ) -> None:
         self._steps += 1
         seconds = float(timing.get("step", math.nan))
-        left = (total - step) * (time.monotonic() - self._started) / self._steps
+        self._seconds += seconds
+        left = (total - step) * self._seconds / self._steps
         verdict = float(np.mean([row.verdict for row in rows]))
         score = float(np.mean([row.score for row in rows]))
         explores = float(np.mean([row.explores for row in rows]))
