@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from genselect.config import check_config
+from genselect.config import check_config, load_config
 from genselect.errors import GenselectError
-from genselect.plan.runs import differences, gates, resolved_runs
+from genselect.plan.inputs import write_resolved_config
+from genselect.plan.runs import differences, gates, identity, resolved_runs
 
 BASE = {"kind": "formal", "reward": {"cost_per_explore": 0.1}, "optimiser": {"actor_lr": 5e-5}}
 
@@ -22,6 +24,18 @@ def test_an_extending_run_takes_over_everything_but_what_it_sets() -> None:
     assert runs["b"].optimiser.actor_lr == 1e-5
     assert runs["b"].reward.cost_per_explore == 0.1
     assert runs["a"].optimiser.actor_lr == 5e-5
+
+
+def test_jobs_read_the_runs_that_the_plan_resolved(tmp_path: Path) -> None:
+    both = config(
+        a=BASE,
+        b={"extends": "a", "set": {"reward.cost_per_explore": 0.02}, "expect_difference": ["reward.cost_per_explore"]},
+    )
+    write_resolved_config(both, tmp_path / "config.yaml")
+    again = resolved_runs(load_config(tmp_path / "config.yaml"))
+    assert {name: identity(run) for name, run in again.items()} == {
+        name: identity(run) for name, run in resolved_runs(both).items()
+    }
 
 
 def test_the_difference_is_proven() -> None:

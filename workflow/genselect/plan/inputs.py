@@ -10,6 +10,7 @@ from genselect.config import Config, Dataset
 from genselect.config.base import json_value
 from genselect.errors import GenselectError
 from genselect.formats.atomic import write_text
+from genselect.plan.runs import resolved_runs
 
 
 def shard_names(dataset: Dataset) -> list[str]:
@@ -44,9 +45,14 @@ def shard_names(dataset: Dataset) -> list[str]:
 
 
 def write_resolved_config(config: Config, path: Path | str) -> None:
-    """Write every key with its value, defaults included. Left alone when nothing changed, so its time keeps its meaning."""
+    """Write every key with its value, defaults included. Left alone when nothing changed, so its time keeps its meaning.
+
+    Runs are written resolved: a default that stood there beside ``extends`` would read as set on purpose.
+    """
     text = "# The resolved configuration of the last run, defaults included. Written by the workflow; edit your own file.\n"
-    text += yaml.safe_dump(json_value(config.model_dump(mode="json")), sort_keys=False, allow_unicode=True, width=120)
+    values = json_value(config.model_dump(mode="json"))
+    values["runs"] = {name: run.model_dump(mode="json") for name, run in resolved_runs(config).items()}
+    text += yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
     path = Path(path)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)
