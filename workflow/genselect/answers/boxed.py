@@ -62,10 +62,10 @@ def final_answer(text: str) -> str | None:
     Text without any box command and without such a line is an answer as it stands. A box command that no box completes
     gives ``None``: the reply was cut, or only talks about boxes. Labelling and the reward use ``extract_boxed`` alone.
     """
-    last = None
-    for last in _ANSWER_LINE.finditer(text):
-        pass
-    said = text[last.end() :].strip().strip("*_").strip() if last else ""
+    end = None
+    for line in _ANSWER_LINE.finditer(text):
+        end = line.end()
+    said = text[end:].strip().strip("*_").strip() if end is not None else ""
     if said and "\n" not in said and not has_box_command(said):
         return said
     if has_box_command(text):
