@@ -237,7 +237,7 @@ def report(results, stats, folder):
         "The aim was twice the time of decoding and 2 GB of memory. Decoding alone costs one core",
         f"{wall['decode_batches']:.1f} s, and the merge must do that as well; it takes {wall['merge'] / wall['decode_batches']:.2f}× that.",
         "The rest goes into finding, hashing and setting aside the texts (about as much as decoding), writing half a",
-        "gigabyte of JSON, starting processes, and the sha256 of every shard, once for the stats and once for the seal.",
+        "gigabyte of JSON, starting processes, and the sha256 of every shard.",
         "",
     ]
     return "\n".join(lines)
