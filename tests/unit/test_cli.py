@@ -47,18 +47,10 @@ def test_a_hint_survives_a_worker_process() -> None:
     assert str(error) == "what\nHint: how"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "make_mini_shards",
-        "download_shard",
-        "merge_candidates",
-        "label_candidates",
-        "gather_labels",
-        "build_rows",
-        "check_answers",
-    ],
-)
+PROGRAMS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "workflow" / "scripts").glob("*.py"))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_every_program_explains_itself(script, name: str) -> None:
     done = script(name, "--help")
     assert done.returncode == 0, done.stderr

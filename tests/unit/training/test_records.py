@@ -18,10 +18,8 @@ from genselect.training.records import (
     episode_metrics,
     read_records,
     read_tokens,
-    recorded_steps,
     records_path,
     tokens_path,
-    trim_records,
     write_step,
 )
 
@@ -160,18 +158,6 @@ def test_a_file_that_is_no_record_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(GenselectError):
         write_step(tmp_path, 3, [trajectory()])
     assert pq.read_table(path).num_rows == 1
-
-
-def test_trimming_takes_the_steps_that_will_be_redone(tmp_path: Path) -> None:
-    for step in (2, 3, 10, 11):
-        rows = [trajectory(step=step)]
-        write_step(tmp_path, step, rows, map(arrays, rows))
-    (tmp_path / "notes.txt").write_text("mine")
-    assert recorded_steps(tmp_path) == [2, 3, 10, 11]
-    assert trim_records(tmp_path, 3) == [10, 11]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("notes.txt", "step_2.parquet", "step_3.parquet", "tokens_step_2.parquet", "tokens_step_3.parquet")
-    ]
 
 
 def test_episode_metrics_count_what_the_guards_read() -> None:

@@ -197,6 +197,8 @@ class Run(Section):
     """Cards it trains on; on a machine without cards, 1."""
     assertions: list[str] = []
     """One-line expressions over the last step's metrics that must hold, for a gate to pass."""
+    guards: dict[str, dict[str, Any] | None] = Field({}, json_schema_extra=RUNTIME)
+    """Changes to the guards by name (`docs/guards.md`): fields such as `limit` or `level`, a new guard, or null to leave one out."""
     min_gain: float = 0.0
     """For `overfit`: how much the training verdict must rise over the run, for the gate to pass."""
     verl: dict[str, Any] = {}

@@ -110,7 +110,7 @@ class _Job:
         self._prompt = None if self.judge.kind == "rule" else JudgePrompt.load(self.judge.prompt)
         self._problems = problems
         self._folder = folder
-        # In order of first appearance, with the number of problems that have it: "7 or 8?" is asked of math-verify once.
+        # In order of first appearance, with the number of problems that have it: "7 or 8?" is read once.
         self._pairs = Counter(pair for problem in problems for pair in problem.pairs())
         self._verdicts: dict[tuple[str, str | None], Verdict] = {}
 
@@ -149,7 +149,7 @@ class _Job:
     # Stages 1 and 2
 
     def _cascade(self) -> dict[AnswerPair, Verdict | None]:
-        """What the cascade says about each pair; its answers are journaled too, since math-verify takes its time."""
+        """What the cascade says about each pair; its answers are journaled too, since reading takes its time."""
         settings = self.judge.cascade
         decided = self._known()
         todo = [pair for pair in self._pairs if pair not in decided]

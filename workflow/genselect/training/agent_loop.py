@@ -15,7 +15,20 @@ from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
 from genselect.answers import normal_form
-from genselect.episode import TOOLS, CachedCandidate, Call, Episode, Generated, Limits, Played, Renderer, play, score
+from genselect.episode import (
+    TOOLS,
+    CachedCandidate,
+    Call,
+    Episode,
+    Generated,
+    Limits,
+    Played,
+    Renderer,
+    Score,
+    play,
+    score,
+)
+from genselect.training.potential import place
 from genselect.training.reward import VerdictMaker
 
 _SCHEMAS = [OpenAIFunctionToolSchema.model_validate(tool) for tool in TOOLS]
@@ -159,7 +172,7 @@ class EpisodeAgentLoop(AgentLoopBase):
             response_ids=played.response_ids,
             response_mask=played.response_mask,
             response_logprobs=played.log_probs,
-            token_scores=_token_scores(played, pieces.total, self._settings["cost_per_explore"]),
+            token_scores=_token_scores(played, pieces, self._settings["cost_per_explore"]),
             decision_mask=_marks(length, [start for start, _ in played.turns]),
             submit_mask=_marks(length, _supervised(played, self._settings["supervision"])),
             submit_label=[float(correct)] * length,
@@ -174,14 +187,11 @@ class EpisodeAgentLoop(AgentLoopBase):
 _OF_FIRST_TURN = frozenset({"min_global_steps"})
 
 
-def _token_scores(played: Played, total: float, cost_per_explore: float) -> list[float]:
+def _token_scores(played: Played, pieces: Score, cost_per_explore: float) -> list[float]:
     """The score on tokens: each charged explore's cost on its turn's last token, the rest on the last token of all."""
-    scores = [0.0] * len(played.response_ids)
     charged = played.episode.charged_explores
-    for _, end in played.turns[:charged]:
-        scores[end - 1] -= cost_per_explore
-    scores[-1] += total - sum(scores)
-    return scores
+    costs = [-cost_per_explore if turn < charged else 0.0 for turn in range(len(played.turns))]
+    return place(pieces, costs, [], played.turns, played.response_mask).scores.tolist()
 
 
 def _supervised(played: Played, supervision: str) -> list[int]:

@@ -31,6 +31,7 @@ from genselect.judge import keeper
 from genselect.provenance import collect
 from genselect.provenance.attempts import last_metrics_step
 from genselect.provenance.run_directory import RunDirectory, resolve_start
+from genselect.training.guards import settings_from
 from genselect.training.verl_config import Launch, verl_config
 
 #: Opens the lines of the trainer that a person should see.
@@ -74,6 +75,7 @@ def train(inputs: Inputs) -> int:
     Raises:
         GenselectError: The directory is another run's or in use, a save does not fit, or verl failed.
     """
+    settings_from(inputs.run.guards)  # a misspelt guard is told before minutes of start-up, not after
     with RunDirectory(inputs.runs_root / inputs.name) as directory:
         directory.open(inputs.identity, {"kind": inputs.run.kind})
         if directory.is_done():
@@ -194,7 +196,7 @@ def _write_configs(
         "candidates": inputs.candidates,
         "anchor_every": run.schedule.anchor_every,
         "keep_latest": run.schedule.keep_latest,
-        "guards": {},
+        "guards": dict(run.guards),
     }
     from omegaconf import OmegaConf
 

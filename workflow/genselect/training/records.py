@@ -292,17 +292,6 @@ def recorded_steps(folder: Path | str) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
-def trim_records(folder: Path | str, last_step: int) -> list[int]:
-    """Delete both files of every step after ``last_step``, which the next attempt will redo; returns those steps."""
-    trimmed = set()
-    for path in Path(folder).glob("*step_*.parquet"):
-        match = re.fullmatch(r"(?:tokens_)?step_(\d+)\.parquet", path.name)
-        if match and int(match[1]) > last_step:
-            path.unlink()
-            trimmed.add(int(match[1]))
-    return sorted(trimmed)
-
-
 def episode_metrics(trajectories: Sequence[Trajectory], candidates: int) -> dict[str, float]:
     """Figures of one step's draw, by the names that the guards and the progress line read.
 
