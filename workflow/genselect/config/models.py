@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from genselect.config.base import RUNTIME, Section
+from genselect.config.rollout import OverfitSet, Rollout
 from genselect.config.training import Models, Run
 
 #: A commit of the Hub. Never a branch or a tag: those move.
@@ -281,6 +282,10 @@ class Config(Section):
     """What is trained."""
     runs: dict[str, Run] = {}
     """Training runs by name. A run that `extends` another gives only what differs."""
+    rollouts: dict[str, Rollout] = {}
+    """Rollouts of the untrained policy, by name."""
+    overfit_sets: dict[str, OverfitSet] = {}
+    """Fixed rows that a run may train on, by name (`runs.<name>.data`)."""
     waived_gates: dict[str, str] = {}
     """Gates (runs of kind `memory_check`, `smoke` or `overfit`) that may fail, by name, each with the reason. It travels into
     the gate's file and the report."""

@@ -168,7 +168,7 @@ class Run(Section):
     """One training run."""
 
     kind: Literal["memory_check", "smoke", "overfit", "formal"] = "formal"
-    """What it is for; the first three are gates of the formal run."""
+    """What it is for; the first three are gates of the formal run. A smoke run with `synthetic_steps` is a memory check, too."""
     algorithm: str = "ppo"
     """`ppo` (GAE and a critic), `grpo`, or another advantage estimator of verl's by its name."""
     data: str = "all"
@@ -195,6 +195,8 @@ class Run(Section):
     """Seeds data order and sampling."""
     cards: int = Field(8, ge=1)
     """Cards it trains on; on a machine without cards, 1."""
+    synthetic_steps: int = Field(0, ge=0)
+    """Steps at the full token budgets, on made-up rows, before the first real one: the memory check."""
     assertions: list[str] = []
     """One-line expressions over the last step's metrics that must hold, for a gate to pass."""
     guards: dict[str, dict[str, Any] | None] = Field({}, json_schema_extra=RUNTIME)
@@ -211,3 +213,14 @@ class Run(Section):
     """Exactly the keys that may differ from it; null does not check."""
     timeout_s: float = Field(864000.0, gt=0, json_schema_extra=RUNTIME)
     """Seconds after which a launch is ended."""
+
+    @model_validator(mode="after")
+    def _what_goes_together(self) -> Run:
+        if self.kind == "memory_check" and self.synthetic_steps == 0:
+            raise ValueError("a memory_check needs synthetic_steps of 1 or more")
+        if self.potential and self.optimiser.gamma != 1.0:
+            raise ValueError(
+                "potential is set and optimiser.gamma is not 1: the estimator discounts by token and the shaping by transition, so "
+                "the optimal policy would change; set gamma to 1 or leave the potential out"
+            )
+        return self
