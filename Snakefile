@@ -21,6 +21,8 @@ include: "rules/dataset.smk"
 include: "rules/label.smk"
 include: "rules/build.smk"
 include: "rules/models.smk"
+include: "rules/rollout.smk"
+include: "rules/select.smk"
 include: "rules/gates.smk"
 include: "rules/train.smk"
 

@@ -5,6 +5,7 @@
 
 import datetime
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from genselect.plan import banners
 from genselect.plan.inputs import shard_names, write_resolved_config
 from genselect.plan.runs import gates, resolved_runs
 from genselect.plan.runs import identity as run_identity
+from genselect.plan.selection import ALL, check_selections, rollout_identity
 
 try:
     CONFIG = check_config(
@@ -27,6 +29,7 @@ try:
     )
     SHARDS = shard_names(CONFIG.dataset)
     RUNS = resolved_runs(CONFIG)
+    check_selections(CONFIG, RUNS)
 except GenselectError as error:
     # `from None`: the way here is of no use to the user, the message is.
     raise WorkflowError(str(error)) from None
@@ -34,6 +37,8 @@ except GenselectError as error:
 DATA = f"{CONFIG.results}/data/{CONFIG.dataset.name}"
 LOGS = f"{CONFIG.results}/logs/{CONFIG.dataset.name}"
 BENCHMARKS = f"{CONFIG.results}/benchmarks/{CONFIG.dataset.name}"
+OVERFIT = f"{DATA}/overfit"
+ROLLOUTS = f"{CONFIG.results}/rollouts"
 RUN_ROOT = f"{CONFIG.results}/runs"
 GATES = f"{CONFIG.results}/gates"
 RESOLVED_CONFIG = f"{DATA}/config.yaml"
@@ -53,6 +58,37 @@ STARTED = datetime.datetime.now()
 def identity(*sections):
     """A parameter that changes, and so reruns the rule, exactly when a setting that changes its result does."""
     return fingerprint([section.identity() for section in sections])
+
+
+def rows_of(chosen, part):
+    """The train or val rows of an overfit set, or, for ``all`` or None, those that were built."""
+    return f"{DATA if chosen in (ALL, None) else f'{OVERFIT}/{chosen}'}/{part}.parquet"
+
+
+def selection_of(chosen):
+    """The selection.csv of an overfit set; nothing for all built rows."""
+    return [] if chosen is None else f"{OVERFIT}/{chosen}/selection.csv"
+
+
+def drawn(draws):
+    """What must stand before ``draws`` can be read; nothing for None."""
+    if draws is None:
+        return []
+    if draws.rollout is not None:
+        return f"{ROLLOUTS}/{draws.rollout}/records/step_0.parquet"
+    return f"{RUN_ROOT}/{draws.run}/done.json"
+
+
+def record_files(draws, option):
+    """An option that names the record files of ``draws``, for a shell; nothing for None. A run's files are known to the shell
+    alone: they are not there when the plan is made."""
+    if draws is None:
+        return ""
+    if draws.rollout is not None:
+        return f"{option} {shlex.quote(drawn(draws))}"
+    folder = shlex.quote(f"{RUN_ROOT}/{draws.run}/records")
+    steps = ["*"] if draws.steps is None else draws.steps
+    return " ".join([option, *(f"{folder}/step_{step}.parquet" for step in steps)])
 
 
 def waits_for(wildcards):

@@ -1,6 +1,6 @@
 # Training runs.
 #
-# needs: the model, the built rows, the runs of the configuration; before a formal run, every gate
+# needs: the model, the built rows or those of an overfit set, the runs of the configuration; before a formal run, every gate
 # makes: runs/<run>/done.json; the run directory around it looks after itself (docs/run-directory.md)
 
 
@@ -8,8 +8,10 @@ rule train_run:
     input:
         waits_for,
         model=f"{MODEL}/config.json",
-        train=rules.build_rows.output.train,
-        val=rules.build_rows.output.val,
+        train=lambda wildcards: rows_of(RUNS[wildcards.run].data, "train"),
+        val=lambda wildcards: rows_of(RUNS[wildcards.run].data, "val"),
+        # Whatever the rows, the judge behind their labels is the built rows'.
+        stats=rules.build_rows.output.stats,
         rows_seal=rules.build_rows.output.seal,
     output:
         done=f"{RUN_ROOT}/{{run}}/done.json",
@@ -35,7 +37,7 @@ rule train_run:
         scripts=SCRIPTS,
     shell:
         "exec python {params.scripts:q}/train.py --config {params.config:q} --run {wildcards.run:q} --model {params.model:q}"
-        " --train-rows {input.train:q} --val-rows {input.val:q} --runs-root {params.root:q} --log {log:q}"
+        " --train-rows {input.train:q} --val-rows {input.val:q} --stats {input.stats:q} --runs-root {params.root:q} --log {log:q}"
 
 
 rule train:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import signal
@@ -28,14 +29,23 @@ _CHANGES = {
 }
 #: Goes on from the formal run's last save with another algorithm, without critic and predictor.
 CONTINUED = {"extends": "formal", "set": _CHANGES, "expect_difference": list(_CHANGES)}
+ONE_STEP = {
+    "steps": 1,
+    "samples": 4,
+    "mini_batch": 4,
+    "epochs": 1,
+    "critic_warmup": 0,
+    "validate_every": 0,
+    "save_every": 1,
+}
 
 
 @pytest.fixture(scope="module")
-def training(finished, tmp_path_factory):
-    """A copy of the finished data in which base model, smoke run and gate have been made."""
+def training(selected, tmp_path_factory):
+    """A copy of the data, base model and chosen rows in which smoke run, overfitting control and their gates have been made."""
     root = tmp_path_factory.mktemp("training") / "checkout"
-    shutil.copytree(finished.root, root, symlinks=True)
-    copy = type(finished)(root)
+    shutil.copytree(selected.root, root, symlinks=True)
+    copy = type(selected)(root)
     copy.configure(
         [
             ("runs.formal.schedule.steps", STEPS),
@@ -43,6 +53,9 @@ def training(finished, tmp_path_factory):
             ("runs.formal.schedule.validate_every", STEPS),
             ("runs.formal.potential", [{"name": "submit_probability", "weight": 0.1}]),
             ("runs.continued", CONTINUED),
+            # One step, to see that it trains on the chosen rows; whether it learns is the benchmarks' affair.
+            ("runs.overfit.schedule", {**ONE_STEP, "problems": 4}),
+            ("runs.overfit.min_gain", -1.0),
         ]
     )
     copy.snakemake("gates", timeout=1500)
@@ -77,6 +90,14 @@ def test_the_smoke_gate_proves_the_trainer(training) -> None:
         assert row.score == pytest.approx(
             float(row.verdict) + 0.1 * (row.well_formed and not row.verdict) - 0.02 * row.revealed
         )
+
+
+def test_the_overfitting_control_trains_on_the_chosen_rows(training) -> None:
+    assert json.loads((training.root / "results" / "gates" / "overfit.json").read_text())["passed"] is True
+    with (training.root / "results" / "data" / "mini" / "overfit" / "control" / "selection.csv").open() as handle:
+        chosen = {line["question_id"] for line in csv.DictReader(handle)}
+    records = read_records(training.root / "results" / "runs" / "overfit" / "records" / "step_1.parquet")
+    assert {row.question_id for row in records} == chosen
 
 
 def launched(training) -> subprocess.Popen[str]:

@@ -21,7 +21,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.run not in runs:
         raise GenselectError(f"--run {arguments.run}: there is no such run", f"Runs: {', '.join(runs) or 'none'}.")
     model = read_json(arguments.model / "base_model.json") if (arguments.model / "base_model.json").exists() else {}
-    rows_seal = read_seal(arguments.train_rows.with_name("stats.json"))
+    rows_seal = read_seal(arguments.stats)
     chosen = runs[arguments.run]
     return train(
         Inputs(
@@ -42,6 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
             },
             candidates=config.build.candidates_per_row,
             template_options=config.models.base.template_options,
+            judge=config.judge,
         )
     )
 
@@ -52,6 +53,7 @@ parser.add_argument("--run", required=True, help="name of the run")
 parser.add_argument("--model", type=Path, required=True, help="folder of the base model")
 parser.add_argument("--train-rows", type=Path, required=True, help="train.parquet")
 parser.add_argument("--val-rows", type=Path, required=True, help="val.parquet")
+parser.add_argument("--stats", type=Path, required=True, help="stats.json of the built rows; its seal names the judge")
 parser.add_argument("--runs-root", type=Path, required=True, help="folder of the run directories")
 
 if __name__ == "__main__":

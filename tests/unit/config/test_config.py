@@ -37,6 +37,26 @@ MINIMAL = {"dataset": {"name": "x"}}
         ({"dataset": {"name": "x", "source": "local"}}, "local_dir must name the folder", "config/README.md"),
         ({**MINIMAL, "judge": {"kind": "endpoints"}}, "endpoints must list at least one base URL", "config/README.md"),
         ({**MINIMAL, "build": {"candidates_per_row": "many"}}, "build.candidates_per_row", "got 'many'"),
+        (
+            {**MINIMAL, "runs": {"m": {"kind": "memory_check"}}},
+            "a memory_check needs synthetic_steps",
+            "config/README.md",
+        ),
+        (
+            {**MINIMAL, "runs": {"p": {"potential": [{"name": "x", "weight": 1}], "optimiser": {"gamma": 0.9}}}},
+            "optimiser.gamma is not 1",
+            "config/README.md",
+        ),
+        (
+            {**MINIMAL, "overfit_sets": {"s": {"draws": {"rollout": "a", "run": "b"}}}},
+            "name either a rollout or a run",
+            "config/README.md",
+        ),
+        (
+            {**MINIMAL, "overfit_sets": {"s": {"draws": {"rollout": "a"}, "of": "t"}}},
+            "of and second_draws go together",
+            "config/README.md",
+        ),
         ({**MINIMAL, "build": {"min_correct": 9}}, "min_correct <= max_correct", "config/README.md"),
         ({**MINIMAL, "build": {"filters": {"answer_pattern": "("}}}, "not a regular expression", "config/README.md"),
         ({**MINIMAL, "prompt": {"user": "no field"}}, "user must hold {problem}", "config/README.md"),

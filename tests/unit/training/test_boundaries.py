@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForTokenClassification
 from transformers.models.qwen3_5 import modeling_qwen3_5 as modeling
 
+from genselect.base_model import gated_delta
 from genselect.base_model.network import build_network, save_model
 from genselect.base_model.tokenizer import build_tokenizer
 from genselect.training.boundaries import name_boundaries
@@ -28,20 +29,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def value_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A value model as verl loads it for packed rows, on a delta rule that is asked for one row at a time."""
+    """A value model as verl loads it for packed rows, with the delta rule of machines without cards."""
     from verl.models.transformers.monkey_patch import apply_monkey_patch
 
-    original = modeling.torch_chunk_gated_delta_rule
-
-    def row_by_row(
-        query, key, value, g, beta, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False
-    ):
-        return original(
-            query, key, value, g=g, beta=beta, initial_state=initial_state, output_final_state=output_final_state,
-            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-        )  # fmt: skip
-
-    monkeypatch.setattr(modeling, "torch_chunk_gated_delta_rule", row_by_row)
+    monkeypatch.setattr(modeling, "torch_chunk_gated_delta_rule", gated_delta.chunk_gated_delta_rule)
     config = AutoConfig.from_pretrained(folder)
     config.num_labels = 1
     config.classifier_dropout = 0.0

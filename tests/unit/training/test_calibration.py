@@ -136,3 +136,14 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         brier_score([0.1, 0.2], [1])
     with pytest.raises(ValueError, match="k has shape"):
         critic_report([0, 1], [0, 1], [0])
+
+
+def test_a_predictor_is_constant_only_if_it_says_the_same_in_every_state() -> None:
+    # A policy that submits only after a passing check makes the states that submissions leave from look alike.
+    same = [3.0, 3.0, 3.0]
+    metrics = report_metrics(predictor_report(same, [1, 1, 0], [1, 1, 2], all_logits=[-3.0, *same]), None)
+    assert metrics["predictor/std"] > 0.3
+    assert (
+        report_metrics(predictor_report(same, [1, 1, 0], [1, 1, 2], all_logits=[3.0, *same]), None)["predictor/std"]
+        == 0
+    )

@@ -82,3 +82,12 @@ def test_users_keys_count_in_the_fingerprint() -> None:
     from genselect.plan.runs import identity
 
     assert fingerprint(identity(Run())) != fingerprint(identity(Run(verl={"actor_rollout_ref.actor.clip_ratio": 0.3})))
+
+
+@pytest.mark.parametrize("key", ["algorithm.use_kl_in_reward", "algorithm.rollout_correction.rollout_is"])
+def test_a_potential_refuses_what_its_advantages_would_leave_out(key: str) -> None:
+    value = True if key.endswith("reward") else "token"
+    shaped = Run.model_validate({"potential": [{"name": "leading_share", "weight": 0.1}], "verl": {key: value}})
+    with pytest.raises(GenselectError, match=f"verl.{key}: does not go together with a potential"):
+        verl_config(shaped, launch(), {})
+    verl_config(Run.model_validate({"verl": {key: value}}), launch(), {})

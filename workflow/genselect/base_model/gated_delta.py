@@ -8,8 +8,6 @@ same arithmetic in 32-bit floats. It agrees with transformers 5.9's ``torch_chun
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import transformers.models.qwen3_5.modeling_qwen3_5 as modeling
 from torch import Tensor
@@ -34,9 +32,12 @@ def chunk_gated_delta_rule(
     initial_state: Tensor | None = None,
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
-    **ignored: Any,
+    cu_seqlens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """The gated delta rule over whole sequences. Like the function it replaces, it knows no boundaries inside a row: pad.
+    """The gated delta rule over whole sequences.
+
+    The function that it replaces takes ``cu_seqlens`` and ignores them, so that packed rows leak into each other; here they hold,
+    and packed rows are exact on a CPU too.
 
     Args:
         query: Shape (batch, time, heads, key size), like ``key``.
@@ -48,11 +49,20 @@ def chunk_gated_delta_rule(
         initial_state: Shape (batch, heads, key size, value size); None is zero.
         output_final_state: Also return the state after the last step.
         use_qk_l2norm_in_kernel: Normalise queries and keys first.
-        ignored: Accepted because the model passes what other implementations know.
+        cu_seqlens: Where packed rows begin, and the end of the last: shape (rows + 1,). The batch is then 1, and there is no
+            initial state.
 
     Returns:
         The outputs, shaped like ``value`` in the queries' type, and the final state or None.
     """
+    if cu_seqlens is not None:
+        lengths = cu_seqlens.diff().tolist()
+        rows = zip(*(part.split(lengths, dim=1) for part in (query, key, value, g, beta)), strict=True)
+        packed = [
+            chunk_gated_delta_rule(q, k, v, decay, strength, chunk_size, None, False, use_qk_l2norm_in_kernel)[0]
+            for q, k, v, decay, strength in rows
+        ]
+        return torch.cat(packed, dim=1), None
     kind = query.dtype
     if use_qk_l2norm_in_kernel:
         query, key = _normalised(query), _normalised(key)

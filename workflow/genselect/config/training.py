@@ -162,6 +162,9 @@ class Tokens(Section):
     """Of the submit predictor."""
     packing: bool = True
     """Pack rows without padding."""
+    packed_limit: float = Field(1e-3, gt=0, json_schema_extra=RUNTIME)
+    """Largest difference between a packed and a padded forward that a smoke run lets pass, in nats (values, logits). In bf16 kernels
+    differ by more than in fp32."""
 
 
 class Run(Section):

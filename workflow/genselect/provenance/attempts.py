@@ -84,7 +84,8 @@ class Trimmed:
         moved = [f"{name} of {_steps(steps)}" for name, steps in self.files.items() if steps]
         moved += [f"{len(self.metrics)} metrics line(s) of {_steps(self.metrics)}"] if self.metrics else []
         moved += [f"broken saves of {_steps(self.broken_saves)}"] if self.broken_saves else []
-        text = f"trimmed to step {self.step}: " + ("; ".join(moved) if moved else "nothing lay beyond it")
+        kept = f"to step {self.step}" if self.step >= 0 else "to its beginning"
+        text = f"trimmed {kept}: " + ("; ".join(moved) if moved else "nothing lay beyond it")
         text += "; a torn last metrics line" if self.torn_lines else ""
         return text + (f"; no metrics of {_steps(self.missing)}" if self.missing else "")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,20 +13,9 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-from genselect.answers import normal_form
-from genselect.episode import (
-    TOOLS,
-    CachedCandidate,
-    Call,
-    Episode,
-    Generated,
-    Limits,
-    Played,
-    Renderer,
-    Score,
-    play,
-    score,
-)
+from genselect.config import Judge
+from genselect.episode import TOOLS, Call, Episode, Generated, Limits, Played, Score, play, score
+from genselect.training import episodes
 from genselect.training.potential import place
 from genselect.training.reward import VerdictMaker
 
@@ -69,21 +57,22 @@ class EpisodeAgentLoop(AgentLoopBase):
 
     Args:
         episode: Settings from the run: ``turn_tokens``, ``max_turns``, ``format_score``, ``cost_per_explore``, ``supervision``,
-            ``seed``, ``tool_parser``, ``template_options``.
+            ``seed``, ``tool_parser``, ``template_options``, ``judge`` (its section, as JSON text).
     """
 
     def __init__(self, *arguments: Any, episode: Mapping[str, Any], **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._settings = dict(episode)
-        options_text = json.dumps(dict(self._settings["template_options"]), sort_keys=True)
-        self._renderer = _renderer(self.tokenizer, options_text)
+        self._renderer = episodes.renderer(self.tokenizer, self._settings["template_options"])
         self._parser = ToolParser.get_tool_parser(self._settings["tool_parser"], self.tokenizer)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> EpisodeOutput:
         """Play the episode of ``row`` (a row of the built data, with verl's ``session_id`` and ``global_steps``)."""
         extra = row["extra_info"]
-        candidates = [_candidate(entry) for entry in extra["cached_candidates"]]
-        seed = _seed(self._settings["seed"], extra["question_id"], row["session_id"], row["global_steps"])
+        candidates = [episodes.candidate(entry) for entry in extra["cached_candidates"]]
+        seed = episodes.episode_seed(
+            self._settings["seed"], extra["question_id"], row["session_id"], row["global_steps"]
+        )
         engine_fields: dict[str, Any] = {}
         request = uuid4().hex
 
@@ -91,8 +80,11 @@ class EpisodeAgentLoop(AgentLoopBase):
             output = await self.server_manager.generate(
                 request_id=request,
                 prompt_ids=list(context),
-                # A seed for each question, sample, step and place in the episode: a resumed run draws what the stopped one drew.
-                sampling_params={**sampling_params, "max_tokens": max_tokens, "seed": (seed + len(context)) % 2**31},
+                sampling_params={
+                    **sampling_params,
+                    "max_tokens": max_tokens,
+                    "seed": episodes.turn_seed(seed, len(context)),
+                },
             )
             engine_fields.update(
                 {
@@ -121,44 +113,21 @@ class EpisodeAgentLoop(AgentLoopBase):
 
     async def _output(self, played: Played, row: Mapping[str, Any], engine_fields: dict[str, Any]) -> EpisodeOutput:
         episode = played.episode
-        expected = row["reward_model"]["ground_truth"]
-        correct, source = False, "none"
-        if episode.submitted is not None:
-            ruling = await _verdicts().rule(expected, episode.submitted, episode.candidates)
-            correct, source = ruling.correct, ruling.source
+        ruling = await episodes.rule(_verdicts(self._settings["judge"]), played, row)
         pieces = score(
             episode,
-            verdict=correct,
+            verdict=ruling.correct,
             format_score=self._settings["format_score"],
             cost_per_explore=self._settings["cost_per_explore"],
         )
-        trajectory = {
-            "question_id": row["extra_info"]["question_id"],
-            "sample": int(row["session_id"]),
-            "explores": episode.explores,
-            "revealed": episode.revealed,
-            "submitted": episode.submitted,
-            "verdict": correct,
-            "verdict_source": source,
-            "well_formed": episode.well_formed,
-            "end": str(episode.end),
-            "score_verdict": pieces.verdict,
-            "score_format": pieces.format,
-            "score_cost": pieces.cost,
-            "turns": episode.turns,
-            "length_capped": played.length_capped,
-            "turn_spans": [list(span) for span in played.turns],
-            "decision_k": list(played.revealed),
-            # Normal forms, so that answers written differently agree in the potential.
-            "answers": [normal_form(candidate.answer) for candidate in episode.candidates[: episode.revealed]],
-            "prompt_tokens": len(played.prompt_ids),
-            "response_tokens": len(played.response_ids),
-        }
+        trajectory = episodes.trajectory(
+            played, ruling, pieces, row["extra_info"]["question_id"], int(row["session_id"])
+        )
         engine_fields.update(
             turn_scores=[],
             tool_rewards=[],
             reward_extra_info={
-                "verdict": float(correct),
+                "verdict": float(ruling.correct),
                 "well_formed": float(episode.well_formed),
                 "explores": float(episode.explores),
                 # As text, which verl's validation carries through and averages nothing of.
@@ -175,7 +144,7 @@ class EpisodeAgentLoop(AgentLoopBase):
             token_scores=_token_scores(played, pieces, self._settings["cost_per_explore"]),
             decision_mask=_marks(length, [start for start, _ in played.turns]),
             submit_mask=_marks(length, _supervised(played, self._settings["supervision"])),
-            submit_label=[float(correct)] * length,
+            submit_label=[float(ruling.correct)] * length,
             reward_score=pieces.total,
             num_turns=2 * episode.turns,
             metrics={},
@@ -209,20 +178,6 @@ def _marks(length: int, positions: Sequence[int]) -> list[int]:
     return marks
 
 
-def _candidate(entry: Mapping[str, Any]) -> CachedCandidate:
-    return CachedCandidate(entry["answer"] or "", entry["reasoning"], bool(entry["is_correct"]))
-
-
-def _seed(run: int, question: str, sample: int, step: int) -> int:
-    digest = hashlib.sha256(f"{run}:{question}:{sample}:{step}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") % 2**31
-
-
 @functools.cache
-def _verdicts() -> VerdictMaker:
-    return VerdictMaker()
-
-
-@functools.lru_cache(maxsize=4)
-def _renderer(tokenizer: Any, options: str) -> Renderer:
-    return Renderer(tokenizer, json.loads(options))
+def _verdicts(judge: str) -> VerdictMaker:
+    return VerdictMaker(Judge.model_validate_json(judge))

@@ -113,7 +113,9 @@ def monte_carlo_returns(rewards: ArrayLike, response_mask: ArrayLike, gamma: flo
     return returns
 
 
-def predictor_report(logits: ArrayLike, outcomes: ArrayLike, k: ArrayLike, bins: int = 10) -> dict[str, Any]:
+def predictor_report(
+    logits: ArrayLike, outcomes: ArrayLike, k: ArrayLike, bins: int = 10, *, all_logits: ArrayLike | None = None
+) -> dict[str, Any]:
     """Calibration of the submit predictor, overall and by k.
 
     Args:
@@ -121,14 +123,21 @@ def predictor_report(logits: ArrayLike, outcomes: ArrayLike, k: ArrayLike, bins:
         outcomes: 1 where an answer submitted from there was correct, shape (decision points,).
         k: Candidates revealed there, shape (decision points,).
         bins: Reliability bins.
+        all_logits: At every decision point, those that no submission left from included; ``logits`` by default. A policy that
+            submits from one kind of state only makes those look alike to a predictor that is far from constant.
 
     Returns:
         ``{"overall": {...}, "by_k": {"0": {...}, ...}}``, each with count, base_rate, mean_prediction, std_prediction, brier,
-        brier_skill, auc, and overall with reliability.
+        brier_skill, auc, and overall with reliability and std_all_states.
     """
     x, y = _paired(logits, outcomes)
     p = np.asarray(expit(x), dtype=np.float64)
-    overall = {**_predictor_figures(x, p, y), "reliability": reliability_bins(p, y, bins)}
+    everywhere = p if all_logits is None else expit(np.asarray(all_logits, dtype=np.float64))
+    overall = {
+        **_predictor_figures(x, p, y),
+        "reliability": reliability_bins(p, y, bins),
+        "std_all_states": float(everywhere.std()) if everywhere.size else math.nan,
+    }
     return {
         "overall": overall,
         "by_k": {str(state): _predictor_figures(x[at], p[at], y[at]) for state, at in _by_k(k, x.size)},
@@ -153,14 +162,14 @@ def critic_report(returns: ArrayLike, values: ArrayLike, k: ArrayLike) -> dict[s
 def report_metrics(predictor: Mapping[str, Any] | None, critic: Mapping[str, Any] | None) -> dict[str, float]:
     """The reports as flat metrics, undefined figures left out.
 
-    Names: ``predictor/brier``, ``predictor/brier_skill``, ``predictor/auc``, ``predictor/std``,
-    ``critic/mc_explained_variance``; each with ``/k<n>`` after it for one k.
+    Names: ``predictor/brier``, ``predictor/brier_skill``, ``predictor/auc``, ``critic/mc_explained_variance``; each with
+    ``/k<n>`` after it for one k; and ``predictor/std`` over all decision points.
     """
     wanted = [
         (
             predictor,
             "predictor",
-            {"brier": "brier", "brier_skill": "brier_skill", "auc": "auc", "std_prediction": "std"},
+            {"brier": "brier", "brier_skill": "brier_skill", "auc": "auc", "std_all_states": "std"},
         ),
         (critic, "critic", {"explained_variance": "mc_explained_variance"}),
     ]
@@ -171,6 +180,8 @@ def report_metrics(predictor: Mapping[str, Any] | None, critic: Mapping[str, Any
         parts = {"": report["overall"], **{f"/k{state}": figures for state, figures in report["by_k"].items()}}
         for suffix, figures in parts.items():
             for figure, name in names.items():
+                if figure not in figures:
+                    continue
                 if not math.isnan(figures[figure]) or figures["broken"]:
                     metrics[f"{prefix}/{name}{suffix}"] = figures[figure]
     return metrics

@@ -11,13 +11,14 @@ from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.formats import read_json, write_json
 from genselect.training.assertions import evaluate_assertions
+from genselect.training.memory_check import REPORT, check_report
 
 
 def check_gate(name: str, run: Run, directory: Path, output: Path, waived: Mapping[str, str]) -> dict[str, Any]:
     """Judge the finished run ``name`` and write the verdict with its numbers to ``output``.
 
-    Looked at: the proofs of every step, the run's one-line assertions over its last step's metrics, and, for an ``overfit`` run,
-    the rise of the training verdict from the first step to the mean of the last three.
+    Looked at: the proofs of every step, the run's one-line assertions over its last step's metrics; for an ``overfit`` run, the
+    rise of the training verdict from the first step to the mean of the last three; and the memory check, where one was asked for.
 
     Raises:
         GenselectError: The gate fails and is not waived. Nothing is written then, so the plan stops there.
@@ -34,6 +35,8 @@ def check_gate(name: str, run: Run, directory: Path, output: Path, waived: Mappi
         checks.append({"check": result.expression, "passed": result.passed, "message": result.message})
     if run.kind == "overfit":
         checks.append(_rise(steps, run.min_gain))
+    if run.synthetic_steps:
+        checks += check_report(read_json(directory / REPORT), run.synthetic_steps)
     failed = [check for check in checks if not check["passed"]]
     verdict = {
         "gate": name,

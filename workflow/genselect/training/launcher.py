@@ -25,6 +25,7 @@ from typing import Any
 
 import yaml
 
+from genselect.config import Judge
 from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.judge import keeper
@@ -32,7 +33,7 @@ from genselect.provenance import collect
 from genselect.provenance.attempts import last_metrics_step
 from genselect.provenance.run_directory import RunDirectory, resolve_start
 from genselect.training.guards import settings_from
-from genselect.training.verl_config import Launch, verl_config
+from genselect.training.verl_config import Launch, micro_batch, verl_config
 
 #: Opens the lines of the trainer that a person should see.
 PROGRESS = "genselect> "
@@ -67,6 +68,8 @@ class Inputs:
     candidates: int
     """In a row."""
     template_options: Mapping[str, Any]
+    judge: Judge
+    """Who labelled the candidates; asked about submissions that nothing else decides."""
 
 
 def train(inputs: Inputs) -> int:
@@ -91,7 +94,8 @@ def train(inputs: Inputs) -> int:
             return 0
         attempt = directory.begin_attempt(resume)
         if attempt.number > 1:
-            directory.trim_beyond(resume or 0)  # says itself what it moved
+            # Without a save the validation before the first step is made again, too. It says itself what it moved.
+            directory.trim_beyond(-1 if resume is None else resume)
         (directory.path / STOP_FILE).unlink(missing_ok=True)
         began = "from the initial adapters" if resume is None else f"from the save of step {resume}"
         logger.info("%s: attempt %d, %s; log: %s", inputs.name, attempt.number, began, attempt.log)
@@ -165,6 +169,7 @@ def _write_configs(
         "seed": run.seed,
         "tool_parser": "qwen3_coder",
         "template_options": dict(inputs.template_options),
+        "judge": inputs.judge.model_dump_json(),
     }
     entry = {
         "name": "atlas_sequential",
@@ -197,12 +202,38 @@ def _write_configs(
         "anchor_every": run.schedule.anchor_every,
         "keep_latest": run.schedule.keep_latest,
         "guards": dict(run.guards),
+        "synthetic_steps": run.synthetic_steps,
+        # A formal run's proofs are those of its gates and of every step; another forward of both kinds would only cost time.
+        "prove_packing": run.tokens.packing and run.kind in ("smoke", "memory_check"),
+        "packed_limit": run.tokens.packed_limit,
+        "memory": _memory(run, cpu),
     }
     from omegaconf import OmegaConf
 
     path = folder / "attempts" / f"{attempt}.verl.yaml"
     path.write_text(OmegaConf.to_yaml(verl_config(run, launch, extension)), encoding="utf-8")
     return path
+
+
+def _memory(run: Run, cpu: bool) -> dict[str, Any]:
+    """What the memory check fills, and what it is compared with."""
+    tokens, schedule = run.tokens, run.schedule
+    longest = tokens.prompt + tokens.response
+    rows = micro_batch(run)
+    budgets = {"actor": tokens.actor_budget, "critic": tokens.critic_budget, "predictor": tokens.predictor_budget}
+    return {
+        "budgets": {
+            name: {"tokens": None if cpu else budget, "rows": rows, "longest": longest}
+            for name, budget in budgets.items()
+        },
+        "production": {
+            "problems": schedule.problems,
+            "samples": schedule.samples,
+            "prompt_tokens": tokens.prompt,
+            "response_tokens": tokens.response,
+        },
+        "ppo_epochs": schedule.epochs,
+    }
 
 
 def _summary(inputs: Inputs, directory: RunDirectory, step: int | None) -> dict[str, Any]:
@@ -221,8 +252,8 @@ class _Child:
         ]
         self._log = log
         self._directory = directory
-        inherited = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
-        self._environment = {**inherited, **_environment(cpu)}
+        inherited = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+        self._environment = {**inherited, **engine_environment(cpu)}
         self._tail: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._stop_at: float | None = None
 
@@ -284,12 +315,12 @@ class _Child:
 
 # Snakemake sets these to a rule's threads. vLLM pins its engine to one core and sets OMP_NUM_THREADS to match; an MKL that still
 # believes in two threads then fights itself on that core, and generation took some ten times as long.
-_LEFT_OUT = frozenset(
+LEFT_OUT = frozenset(
     "MKL_NUM_THREADS OPENBLAS_NUM_THREADS GOTO_NUM_THREADS NUMEXPR_NUM_THREADS NUMEXPR_MAX_THREADS VECLIB_MAXIMUM_THREADS".split()
 )
 
 
-def _environment(cpu: bool) -> dict[str, str]:
+def engine_environment(cpu: bool) -> dict[str, str]:
     """What verl, Ray and vLLM read from the environment."""
     values = {
         "VERL_USE_EXTERNAL_MODULES": "genselect.training.plugin",

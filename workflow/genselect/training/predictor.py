@@ -67,27 +67,28 @@ class PredictorGroup:
             optimizer_config=settings.optim,
             checkpoint_config=settings.checkpoint,
         )
-        self._workers = RayWorkerGroup(
+        #: verl's worker group.
+        self.workers = RayWorkerGroup(
             resource_pool=pool,
             ray_cls_with_init=RayClassWithInitArgs(cls=ray.remote(TrainingWorker), config=worker),
             name_prefix="submit",
             device_name=config.trainer.device,
         )
-        self._workers.reset()
-        self._workers.set_loss_fn(submit_loss)
+        self.workers.reset()
+        self.workers.set_loss_fn(submit_loss)
 
     def load(self, folder: str) -> None:
         """Load weights, optimiser and schedule from a save's ``submit`` folder."""
-        self._workers.load_checkpoint(local_path=folder)
+        self.workers.load_checkpoint(local_path=folder)
 
     def save(self, folder: str, step: int) -> None:
         """Save them. Whole, not the adapter alone: the head is trained, too."""
-        self._workers.save_checkpoint(folder, None, step, max_ckpt_to_keep=None)
+        self.workers.save_checkpoint(folder, None, step, max_ckpt_to_keep=None)
 
     def predict(self, batch: Any, temperature: float) -> None:
         """Put the column ``submit_logits``, over the response, into the transfer queue."""
         batch.extra_info.update({"compute_loss": False, "temperature": temperature})
-        ray.get(self._workers.infer_batch(batch).futures)
+        ray.get(self.workers.infer_batch(batch).futures)
         columns = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["submit_logits", "response_mask"]
         )
@@ -108,5 +109,9 @@ class PredictorGroup:
                 "temperature": self._config.actor_rollout_ref.rollout.temperature,
             }
         )
-        output = self._workers.train_mini_batch(batch).get()
+        return self.train(batch)
+
+    def train(self, batch: Any) -> dict[str, float]:
+        """The updates that ``batch.extra_info`` asks for."""
+        output = self.workers.train_mini_batch(batch).get()
         return reduce_metrics(rename_dict(output["metrics"], "predictor/"))

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from genselect.formats import read_json, write_json
 from genselect.provenance.saves import Saves
-from genselect.training import calibration, guards, proofs
+from genselect.training import calibration, episodes, guards, proofs
 from genselect.training.launcher import PROGRESS, STOP_FILE
+from genselect.training.memory_check import Budget, MemoryCheck
 from genselect.training.potential import Potential, shaping
 from genselect.training.records import TokenArrays, Trajectory, episode_metrics, write_step
 from genselect.training.shaping import decision_states
@@ -48,6 +49,14 @@ class Settings:
     anchor_every: int | None
     keep_latest: int
     guards: guards.Settings
+    synthetic_steps: int
+    """Of the memory check; 0 for none."""
+    prove_packing: bool
+    """Compare packed with padded forwards at the first step."""
+    packed_limit: float
+    """Largest difference between them."""
+    memory: Mapping[str, Any]
+    """``budgets`` (of each model: tokens, rows, longest), ``production`` and ``ppo_epochs``."""
 
     @classmethod
     def from_config(cls, section: Any) -> Settings:
@@ -66,6 +75,20 @@ class Settings:
             anchor_every=values["anchor_every"],
             keep_latest=values["keep_latest"],
             guards=guards.settings_from(dict(values.get("guards") or {})),
+            synthetic_steps=values["synthetic_steps"],
+            prove_packing=values["prove_packing"],
+            packed_limit=values["packed_limit"],
+            memory=values["memory"],
+        )
+
+    def memory_check(self, device: str) -> MemoryCheck:
+        """An empty one."""
+        return MemoryCheck(
+            device=device,
+            world_size=self.world_size,
+            budgets={name: Budget(**budget) for name, budget in self.memory["budgets"].items()},
+            production=dict(self.memory["production"]),
+            ppo_epochs=self.memory["ppo_epochs"],
         )
 
 
@@ -78,6 +101,10 @@ class StepData:
     columns: dict[str, list[Array]]
     """``response_ids, response_mask, rollout_log_probs, old_log_probs, advantages, returns, values, submit_logits, rewards``, each
     a list of (response tokens,); those the run does not make are absent."""
+    keys: list[str] = field(default_factory=list)
+    """The queue's, of each trajectory."""
+    padded: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Columns of some trajectories from padded forwards, by column and key."""
 
     @classmethod
     def from_queue(cls, batch: Any, tokenizer: Any, *, critic: bool, predictor: bool) -> StepData:
@@ -106,7 +133,7 @@ class StepData:
             for verls, ours in names.items()
         }
         texts = [tokenizer.decode([int(token) for token in ids]) for ids in columns["response_ids"]]
-        return cls(trajectories, texts, columns)
+        return cls(trajectories, texts, columns, keys)
 
     def at_decisions(self, column: str, row: int) -> Array:
         """A column's values at the decision points of a row."""
@@ -118,6 +145,9 @@ def objects(column: Any) -> list[Any]:
     """The Python objects of a non-tensor column, in whichever of its containers the transfer queue hands it out."""
     rows = column.tolist() if hasattr(column, "tolist") else list(column)
     return [getattr(row, "data", row) for row in rows]
+
+
+_MODELS = {"old_log_probs": "actor", "values": "critic", "submit_logits": "predictor"}
 
 
 class StepRecorder:
@@ -186,11 +216,26 @@ class StepRecorder:
         self._say(step, total_steps, line, timing, trajectories, stop)
         return stop or self.stop_requested()
 
+    def record_memory_check(
+        self, check: MemoryCheck, step: int, timing: Mapping[str, float], peaks: Mapping[str, Any]
+    ) -> None:
+        """Write the memory check, with the real step that came after the synthetic ones."""
+        line = dict(self._history[-1])
+        real_step = {
+            "step": step,
+            "timing_s": {name: float(seconds) for name, seconds in timing.items()},
+            "step_seconds": float(timing.get("step", math.nan)),
+            "trajectories": check.production["problems"] * check.production["samples"],
+            "metrics": {name: value for name, value in line.items() if isinstance(value, int | float)},
+            "peaks": dict(peaks),
+        }
+        check.write(self.settings.directory, real_step)
+
     def validated(self, step: int, played: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Record a validation's trajectories; returns its metrics, by kind of row."""
         if not played:
             return {}
-        rows = [_validation_row(step, self.settings.attempt, entry) for entry in played]
+        rows = [episodes.record(step, self.settings.attempt, entry) for entry in played]
         folder = self.settings.directory / "validation"
         write_step(folder, step, rows)
         figures = episode_metrics(rows, self.settings.candidates)
@@ -199,7 +244,7 @@ class StepRecorder:
         result |= {name.replace("episode/", "val/"): value for name, value in figures.items()}
         self._validation = result
         print(f"{PROGRESS}validation at step {step}: verdict {verdict:.3f} on {len(rows)} questions", flush=True)
-        if step == 0 or self._steps == 0:
+        if step == 0:  # before training; a later step's figures go into that step's own line
             self._write_metrics(step, result)
             self._validation = {}
         return result
@@ -214,7 +259,7 @@ class StepRecorder:
                 over_tokens = data.columns["submit_logits"][number] if logits is not None else None
                 phi = self.settings.potential(decision_states(played, over_tokens))
             shaped = float(shaping(phi, self.settings.gamma).sum()) if phi.size else 0.0
-            row = _validation_row(step, self.settings.attempt, {**played, "text": data.texts[number]})
+            row = episodes.record(step, self.settings.attempt, {**played, "text": data.texts[number]})
             rows.append(
                 replace(
                     row,
@@ -255,6 +300,7 @@ class StepRecorder:
                 [row.decision_logits[-1] for row in left],
                 [float(row.verdict) for row in left],
                 [row.decision_k[-1] for row in left],
+                all_logits=np.concatenate([row.decision_logits for row in trajectories]),
             )
         if "values" in data.columns:
             returns = []
@@ -296,6 +342,17 @@ class StepRecorder:
                 np.concatenate(data.columns["response_mask"]),
             )
         )
+        for column, padded in data.padded.items():
+            rows = [data.keys.index(key) for key in padded]
+            given.append(
+                proofs.packed_equals_padded(
+                    f"packed_{_MODELS[column]}",
+                    np.concatenate([data.columns[column][row] for row in rows]),
+                    np.concatenate(list(padded.values())),
+                    np.concatenate([data.columns["response_mask"][row] for row in rows]),
+                    self.settings.packed_limit,
+                )
+            )
         return given
 
     def _judge(self, step: int, metrics: Mapping[str, Any]) -> bool:
@@ -341,22 +398,6 @@ class StepRecorder:
             f"kl {'-' if kl is None else f'{kl:.4f}'}  {seconds:.1f} s  ETA {_duration(left)}"
         )
         print(PROGRESS + text + ("  STOPPED by a guard" if stop else ""), flush=True)
-
-
-def _validation_row(step: int, attempt: int, played: Mapping[str, Any]) -> Trajectory:
-    names = (
-        "question_id sample explores revealed submitted verdict verdict_source well_formed end score_verdict score_format "
-        "score_cost prompt_tokens response_tokens turns length_capped"
-    ).split()
-    return Trajectory(
-        step=step,
-        attempt=attempt,
-        shaping=0.0,
-        decision_tokens=tuple(start for start, _ in played["turn_spans"]),
-        decision_k=tuple(played["decision_k"]),
-        text=played.get("text", ""),
-        **{name: played[name] for name in names},
-    )
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:

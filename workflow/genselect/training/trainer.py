@@ -7,6 +7,7 @@ class takes that name over instead of adding one.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+from verl.utils import tensordict_utils as tu
 from verl.utils.debug import marked_timer
 from verl.workers.utils.padding import response_to_nested
 
+from genselect.training.memory_check import MemoryCheck, Probe
 from genselect.training.predictor import PredictorGroup
 from genselect.training.recorder import Settings, StepData, StepRecorder, objects
 from genselect.training.shaping import shape_rewards
+from genselect.training.synthetic import padded_columns, run_synthetic_steps
 
 
 class ExploreTrainer(PPOTrainerSync):
@@ -37,6 +41,10 @@ class ExploreTrainer(PPOTrainerSync):
         self.settings = Settings.from_config(config.genselect)
         self.recorder = StepRecorder(self.settings)
         self._first_update: dict[str, list[float]] = {}
+        self._padded: dict[str, dict[str, Any]] = {}
+        self._memory_check: MemoryCheck | None = None
+        self._launched = True
+        self._fetched: dict[int, int] = {}
 
     # Set-up, saves
 
@@ -68,6 +76,43 @@ class ExploreTrainer(PPOTrainerSync):
         if self.recorder.stop_requested():
             self._save_checkpoint()
         return batch
+
+    def _fetch_one_gen_batch(self) -> Any:
+        """verl's, with names for the rows that a resumed run gives again; verl draws them at random."""
+        batch = super()._fetch_one_gen_batch()
+        first = self._fetched.get(self.global_steps, 0)
+        self._fetched = {self.global_steps: first + len(batch)}
+        uids = [f"step-{self.global_steps}-{first + row:06d}" for row in range(len(batch))]
+        batch["uid"] = tu.get_tensordict({"uid": np.array(uids, dtype=object)})["uid"]
+        return batch
+
+    def _balance_batch(self, batch: Any, *arguments: Any, **options: Any) -> Any:
+        """verl's, on rows in a settled order; in a gate run, what comes before the forwards of the launch's first step."""
+        # They come in the order in which episodes ended, and mini-batches are cut in that order: a resumed run would differ.
+        batch.reorder(sorted(range(len(batch.keys)), key=batch.keys.__getitem__))
+        batch = super()._balance_batch(batch, *arguments, **options)
+        first, self._launched = self._launched, False
+        if first and self.settings.synthetic_steps:
+            self._memory_check = self.settings.memory_check(str(self.config.trainer.device))
+            run_synthetic_steps(self, batch, self._memory_check, self.settings.synthetic_steps)
+        if first and self.settings.prove_packing:
+            self._padded = padded_columns(self, batch, self.settings.world_size)
+        return batch
+
+    def probe(self) -> Probe:
+        """Asks the workers for their memory."""
+        groups = {"actor and critic": self.actor_rollout_wg}
+        if self.predictor:
+            groups["predictor"] = self.predictor.workers
+        return Probe(groups)
+
+    def verl_log_probs(self, batch: Any) -> None:
+        """verl's forward of the policy over ``batch``, without ours after it."""
+        super()._compute_old_log_prob(batch, {})
+
+    def verl_values(self, batch: Any) -> None:
+        """verl's forward of the critic."""
+        super()._compute_values(batch, {})
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict) -> Any:
         batch = super()._compute_old_log_prob(batch, metrics)
@@ -149,6 +194,8 @@ class ExploreTrainer(PPOTrainerSync):
     def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         data = StepData.from_queue(batch, self.tokenizer, critic=self.use_critic, predictor=self.predictor is not None)
+        data = replace(data, padded=self._padded)
+        self._padded = {}
         # verl drops a group whose agent loop failed, and says so in its log only.
         expected = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
         metrics["rollout/missing_share"] = 1 - len(data.trajectories) / expected
@@ -156,6 +203,10 @@ class ExploreTrainer(PPOTrainerSync):
             global_steps, data, metrics, timing_raw, self._first_update, self.total_training_steps
         )
         self._first_update = {}
+        if self._memory_check:
+            _, peaks = self.probe().end()
+            self.recorder.record_memory_check(self._memory_check, global_steps, timing_raw, peaks)
+            self._memory_check = None
         if stop:
             # verl's loop ends when the step passes this; the step is complete, its save written.
             self.total_training_steps = global_steps

@@ -73,8 +73,21 @@ def verl_config(run: Run, launch: Launch, extension: Mapping[str, Any]) -> Any:
     for key, value in {**_run_keys(run, launch), **(_cpu_keys(run) if launch.cpu else _card_keys(run))}.items():
         OmegaConf.update(config, key, value, force_add=key in _ADDED)
     _apply_user_keys(config, run.verl)
+    _check_shaping(config, run)
     OmegaConf.update(config, "genselect", dict(extension), force_add=True)
     return config
+
+
+def _check_shaping(config: Any, run: Run) -> None:
+    """The shaped path replaces verl's step from scores to advantages, and leaves out what it would do on the way."""
+    correction = config.algorithm.rollout_correction or {}
+    asked = ["algorithm.use_kl_in_reward"] if config.algorithm.use_kl_in_reward else []
+    asked += [f"algorithm.rollout_correction.{name}" for name in ("rollout_is", "rollout_rs") if correction.get(name)]
+    if run.potential and asked:
+        raise GenselectError(
+            f"verl.{asked[0]}: does not go together with a potential",
+            "Leave one of the two out: the shaped advantages are computed without it.",
+        )
 
 
 def _apply_user_keys(config: Any, keys: Mapping[str, Any]) -> None:
@@ -195,18 +208,20 @@ def _card_keys(run: Run) -> dict[str, Any]:
     }
 
 
+def micro_batch(run: Run) -> int:
+    """Rows of a micro-batch on a machine without cards."""
+    return min(32, run.schedule.mini_batch * run.schedule.samples)
+
+
 def _cpu_keys(run: Run) -> dict[str, Any]:
-    """A machine without cards (the miniature): padded rows, fixed micro-batches, one engine, fp32 training."""
+    """A machine without cards (the miniature): fixed micro-batches, one engine, fp32 training."""
     episodes = run.schedule.problems * run.schedule.samples
-    micro = min(32, run.schedule.mini_batch * run.schedule.samples)
+    micro = micro_batch(run)
     keys: dict[str, Any] = {
         "trainer.device": "cpu",
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
         "actor_rollout_ref.model.enable_gradient_checkpointing": False,
-        # The delta rule's fallback in torch takes boundaries and ignores them: packed rows would leak into each other.
-        "actor_rollout_ref.model.use_remove_padding": False,
-        "critic.model.use_remove_padding": False,
         # vLLM's gated delta net on the CPU takes no LoRA, so merged weights are sent.
         "actor_rollout_ref.model.lora.merge": True,
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": micro,
