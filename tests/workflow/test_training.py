@@ -81,6 +81,9 @@ def test_the_smoke_gate_proves_the_trainer(training) -> None:
         "proof critic_first_value",
         "proof first_update_on_policy",
         "proof rollout_matches_actor",
+        "proof packed_actor",
+        "proof packed_critic",
+        "proof packed_predictor",
     } <= names
     records = read_records(training.root / "results" / "runs" / "smoke" / "records" / "step_1.parquet")
     assert len(records) == 64
@@ -90,6 +93,29 @@ def test_the_smoke_gate_proves_the_trainer(training) -> None:
         assert row.score == pytest.approx(
             float(row.verdict) + 0.1 * (row.well_formed and not row.verdict) - 0.02 * row.revealed
         )
+
+
+def test_the_smoke_runs_launch_is_the_memory_check_too(training) -> None:
+    report = json.loads((training.root / "results" / "runs" / "smoke" / "memory_check.json").read_text())
+    (step,) = report["steps"]
+    stages = {stage["stage"]: stage for stage in step["stages"]}
+    assert set(stages) == {
+        "log_probs", "update_actor", "values", "update_critic", "predictions", "update_predictor"
+    }  # fmt: skip
+    for name, stage in stages.items():
+        # A whole micro-batch of the longest rows: 16 rows of 64 + 448 tokens at most.
+        assert (stage["rows"], 7900 < stage["tokens"] <= 16 * 512) == (16, True), name
+        assert stage["seconds"] > 0
+        assert all(0.5 < rank["peak"] < 8 for ranks in stage["peaks"].values() for rank in ranks), name
+    assert report["real_step"]["trajectories"] == 64
+    assert report["real_step"]["step_seconds"] > report["real_step"]["timing_s"]["update_actor"] > 0
+    # The made-up rows left the policy as it was: the real step's first update still compares it with itself.
+    proofs = json.loads((training.root / "results" / "runs" / "smoke" / "proofs" / "step_1.json").read_text())
+    on_policy = next(proof for proof in proofs if proof["name"] == "first_update_on_policy")
+    assert on_policy["numbers"]["pg_clipfrac"] == 0
+    assert abs(on_policy["numbers"]["ppo_kl"]) < 1e-6
+    checked = json.loads((training.root / "results" / "gates" / "smoke.json").read_text())["checks"]
+    assert any(check["check"].startswith("memory check") for check in checked)
 
 
 def test_the_overfitting_control_trains_on_the_chosen_rows(training) -> None:
