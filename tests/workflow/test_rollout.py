@@ -40,7 +40,7 @@ def test_every_question_has_its_samples(selected) -> None:
 def test_the_bands_are_filled_with_unchanged_rows(selected) -> None:
     folder = selected.root / CONTROL
     lines = list(csv.DictReader((folder / "selection.csv").open()))
-    assert Counter(line["pass_count"] for line in lines) == {"2": 1, "3": 1, "4": 1, "5": 1}
+    assert Counter(line["pass_count"] for line in lines) == {"1": 1, "4": 1, "5": 1, "6": 1}
     rows = read_records(selected.root / "results" / "rollouts" / "untrained" / "records" / "step_0.parquet")
     for line in lines:
         assert sum(row.verdict for row in rows if row.question_id == line["question_id"]) == int(line["pass_count"])
