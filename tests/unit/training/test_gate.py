@@ -80,3 +80,16 @@ def test_an_overfitting_control_must_rise_over_several_steps(
     else:
         with pytest.raises(GenselectError, match="the training verdict rises"):
             judge(tmp_path, run, verdicts=verdicts)
+
+
+def test_a_memory_check_is_part_of_the_gate_and_its_absence_is_told(tmp_path: Path) -> None:
+    run = Run(kind="smoke", synthetic_steps=2)
+    with pytest.raises(GenselectError, match=r"no memory_check\.json, and the run asks for synthetic_steps"):
+        judge(tmp_path, run, verdicts=[0.5])
+    report = {"device": "cpu", "steps": [{"stages": []}], "real_step": {"peaks": {}}, "measured": {"update_actor": 2.0}}
+    (tmp_path / "run" / "memory_check.json").write_text(json.dumps(report))
+    with pytest.raises(GenselectError, match=r"1 of 2 synthetic steps; largest peak 2\.00 GiB, in update_actor"):
+        judge(tmp_path, run, verdicts=[0.5])
+    report["steps"] *= 2
+    (tmp_path / "run" / "memory_check.json").write_text(json.dumps(report))
+    assert judge(tmp_path, run, verdicts=[0.5])["passed"] is True

@@ -36,7 +36,7 @@ def check_gate(name: str, run: Run, directory: Path, output: Path, waived: Mappi
     if run.kind == "overfit":
         checks.append(_rise(steps, run.min_gain))
     if run.synthetic_steps:
-        checks += check_report(read_json(directory / REPORT), run.synthetic_steps)
+        checks += check_report(_memory_report(directory), run.synthetic_steps)
     failed = [check for check in checks if not check["passed"]]
     verdict = {
         "gate": name,
@@ -56,6 +56,16 @@ def check_gate(name: str, run: Run, directory: Path, output: Path, waived: Mappi
         )
     write_json(output, verdict)
     return verdict
+
+
+def _memory_report(directory: Path) -> dict[str, Any]:
+    if not (directory / REPORT).exists():
+        raise GenselectError(
+            f"{directory}: no {REPORT}, and the run asks for synthetic_steps",
+            "It was trained before they were asked for: delete the directory, and let the run start again.",
+        )
+    report: dict[str, Any] = read_json(directory / REPORT)
+    return report
 
 
 def _rise(steps: list[dict[str, Any]], wanted: float) -> dict[str, Any]:

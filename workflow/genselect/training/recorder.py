@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from genselect.training.memory_check import Budget, MemoryCheck
 from genselect.training.potential import Potential, shaping
 from genselect.training.records import TokenArrays, Trajectory, episode_metrics, write_step
 from genselect.training.shaping import decision_states
+from genselect.training.step_data import StepData, proofs_of, reports_of
 
 logger = logging.getLogger(__name__)
 
@@ -92,64 +93,6 @@ class Settings:
         )
 
 
-@dataclass(frozen=True)
-class StepData:
-    """One step's trajectories as they came out of the transfer queue, padding rows left out. All arrays over the response."""
-
-    trajectories: list[dict[str, Any]]
-    texts: list[str]
-    columns: dict[str, list[Array]]
-    """``response_ids, response_mask, rollout_log_probs, old_log_probs, advantages, returns, values, submit_logits, rewards``, each
-    a list of (response tokens,); those the run does not make are absent."""
-    keys: list[str] = field(default_factory=list)
-    """The queue's, of each trajectory."""
-    padded: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Columns of some trajectories from padded forwards, by column and key."""
-
-    @classmethod
-    def from_queue(cls, batch: Any, tokenizer: Any, *, critic: bool, predictor: bool) -> StepData:
-        """Read what the step left in verl's transfer queue."""
-        import transfer_queue as tq
-
-        names = {
-            "responses": "response_ids",
-            "response_mask": "response_mask",
-            "rollout_log_probs": "rollout_log_probs",
-            "old_log_probs": "old_log_probs",
-            "advantages": "advantages",
-            "returns": "returns",
-            "rm_scores": "scores",
-        }
-        if critic:
-            names["values"] = "values"
-        if predictor:
-            names["submit_logits"] = "submit_logits"
-        real = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
-        keys = [batch.keys[row] for row in real]
-        found = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[*names, "extra_fields"])
-        trajectories = [extra["trajectory"] for extra in objects(found["extra_fields"])]
-        columns = {
-            ours: [np.asarray(part.float(), dtype=np.float64) for part in found[verls].unbind()]
-            for verls, ours in names.items()
-        }
-        texts = [tokenizer.decode([int(token) for token in ids]) for ids in columns["response_ids"]]
-        return cls(trajectories, texts, columns, keys)
-
-    def at_decisions(self, column: str, row: int) -> Array:
-        """A column's values at the decision points of a row."""
-        starts = [start for start, _ in self.trajectories[row]["turn_spans"]]
-        return self.columns[column][row][starts]
-
-
-def objects(column: Any) -> list[Any]:
-    """The Python objects of a non-tensor column, in whichever of its containers the transfer queue hands it out."""
-    rows = column.tolist() if hasattr(column, "tolist") else list(column)
-    return [getattr(row, "data", row) for row in rows]
-
-
-_MODELS = {"old_log_probs": "actor", "values": "critic", "submit_logits": "predictor"}
-
-
 class StepRecorder:
     """Writes a run's records, one step at a time."""
 
@@ -186,14 +129,18 @@ class StepRecorder:
         timing: Mapping[str, float],
         first_update: Mapping[str, Sequence[float]],
         total_steps: int,
+        memory: tuple[MemoryCheck, Mapping[str, Any]] | None = None,
     ) -> bool:
-        """Write everything of one step; returns whether the run must end here."""
+        """Write everything of one step; returns whether the run must end here.
+
+        ``memory`` is the launch's memory check, and the workers' peaks in this step.
+        """
         folder = self.settings.directory
         trajectories = self._trajectories(step, data)
         write_step(folder / "records", step, trajectories, self._token_arrays(data))
-        reports = self._reports(data, trajectories)
+        reports = reports_of(data, trajectories, self.settings.gamma)
         calibration.write_report(folder / "potential" / f"step_{step}.json", step, reports)
-        given = self._proofs(data, trajectories, first_update)
+        given = proofs_of(data, trajectories, first_update, self.settings.packed_limit)
         proofs.write_proofs(folder / "proofs" / f"step_{step}.json", given)
 
         line = {name: _plain(value) for name, value in metrics.items() if _is_number(value)}
@@ -209,27 +156,14 @@ class StepRecorder:
             judged["actor/ppo_kl"] = list(first_update["ppo_kl"])
         self._write_metrics(step, {**line, **self._validation})
         self._validation = {}
+        if memory:
+            _write_memory_check(folder, step, *memory, line, timing)
         self._seal_save(step)
         stop = self._judge(step, judged)
         self._history.append(judged)
         self._saves.rotate(self.settings.keep_latest, self.settings.anchor_every)
         self._say(step, total_steps, line, timing, trajectories, stop)
         return stop or self.stop_requested()
-
-    def record_memory_check(
-        self, check: MemoryCheck, step: int, timing: Mapping[str, float], peaks: Mapping[str, Any]
-    ) -> None:
-        """Write the memory check, with the real step that came after the synthetic ones."""
-        line = dict(self._history[-1])
-        real_step = {
-            "step": step,
-            "timing_s": {name: float(seconds) for name, seconds in timing.items()},
-            "step_seconds": float(timing.get("step", math.nan)),
-            "trajectories": check.production["problems"] * check.production["samples"],
-            "metrics": {name: value for name, value in line.items() if isinstance(value, int | float)},
-            "peaks": dict(peaks),
-        }
-        check.write(self.settings.directory, real_step)
 
     def validated(self, step: int, played: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Record a validation's trajectories; returns its metrics, by kind of row."""
@@ -291,70 +225,6 @@ class StepRecorder:
             )
         return arrays
 
-    def _reports(self, data: StepData, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
-        reports: dict[str, Any] = {}
-        if "submit_logits" in data.columns:
-            # The supervised states: those a submission left from.
-            left = [row for row in trajectories if row.well_formed]
-            reports["predictor"] = calibration.predictor_report(
-                [row.decision_logits[-1] for row in left],
-                [float(row.verdict) for row in left],
-                [row.decision_k[-1] for row in left],
-                all_logits=np.concatenate([row.decision_logits for row in trajectories]),
-            )
-        if "values" in data.columns:
-            returns = []
-            for number in range(len(trajectories)):
-                rewards, mask = data.columns["scores"][number], data.columns["response_mask"][number]
-                over_tokens = calibration.monte_carlo_returns(rewards, mask, self.settings.gamma)
-                starts = list(trajectories[number].decision_tokens)
-                returns.append(over_tokens[starts])
-            reports["critic"] = calibration.critic_report(
-                np.concatenate(returns),
-                np.concatenate([row.decision_values for row in trajectories]),
-                np.concatenate([row.decision_k for row in trajectories]),
-            )
-        return reports
-
-    def _proofs(
-        self, data: StepData, trajectories: Sequence[Trajectory], first_update: Mapping[str, Sequence[float]]
-    ) -> list[proofs.Proof]:
-        questions = [row.question_id for row in trajectories]
-        given = []
-        if "submit_logits" in data.columns:
-            first = [row.decision_logits[0] for row in trajectories]
-            given.append(proofs.first_state_agrees("predictor_k0", first, questions))
-        if "values" in data.columns:
-            values = [row.decision_values[0] for row in trajectories]
-            given.append(proofs.first_state_agrees("critic_first_value", values, questions))
-        if first_update.get("ppo_kl"):
-            # The update cuts the batch into other micro-batches than the pass that gave the old log-probabilities, so float
-            # noise differs. It clips nothing, and stays far under what a stale policy shows (1e-3 and more).
-            given.append(
-                proofs.first_update_is_on_policy(
-                    first_update["pg_clipfrac"][0], first_update["ppo_kl"][0], kl_tolerance=1e-4
-                )
-            )
-        given.append(
-            proofs.rollout_matches_actor(
-                np.concatenate(data.columns["rollout_log_probs"]),
-                np.concatenate(data.columns["old_log_probs"]),
-                np.concatenate(data.columns["response_mask"]),
-            )
-        )
-        for column, padded in data.padded.items():
-            rows = [data.keys.index(key) for key in padded]
-            given.append(
-                proofs.packed_equals_padded(
-                    f"packed_{_MODELS[column]}",
-                    np.concatenate([data.columns[column][row] for row in rows]),
-                    np.concatenate(list(padded.values())),
-                    np.concatenate([data.columns["response_mask"][row] for row in rows]),
-                    self.settings.packed_limit,
-                )
-            )
-        return given
-
     def _judge(self, step: int, metrics: Mapping[str, Any]) -> bool:
         """Write ``health.json``; True when a guard stops the run. Saves that a stop leaves unproven are marked broken."""
         path = self.settings.directory / "health.json"
@@ -410,6 +280,25 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
         if "actor/ppo_kl_max" in line:
             line["actor/ppo_kl"] = line["actor/ppo_kl_max"]
     return steps
+
+
+def _write_memory_check(
+    folder: Path,
+    step: int,
+    check: MemoryCheck,
+    peaks: Mapping[str, Any],
+    line: Mapping[str, Any],
+    timing: Mapping[str, float],
+) -> None:
+    real_step = {
+        "step": step,
+        "timing_s": {name: float(seconds) for name, seconds in timing.items()},
+        "step_seconds": float(timing.get("step", math.nan)),
+        "trajectories": check.production["problems"] * check.production["samples"],
+        "metrics": dict(line),
+        "peaks": dict(peaks),
+    }
+    check.write(folder, real_step)
 
 
 def _is_number(value: Any) -> bool:

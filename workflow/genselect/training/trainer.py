@@ -25,8 +25,9 @@ from verl.workers.utils.padding import response_to_nested
 
 from genselect.training.memory_check import MemoryCheck, Probe
 from genselect.training.predictor import PredictorGroup
-from genselect.training.recorder import Settings, StepData, StepRecorder, objects
+from genselect.training.recorder import Settings, StepRecorder
 from genselect.training.shaping import shape_rewards
+from genselect.training.step_data import StepData, objects
 from genselect.training.synthetic import padded_columns, run_synthetic_steps
 
 
@@ -199,14 +200,11 @@ class ExploreTrainer(PPOTrainerSync):
         # verl drops a group whose agent loop failed, and says so in its log only.
         expected = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
         metrics["rollout/missing_share"] = 1 - len(data.trajectories) / expected
+        memory = (self._memory_check, self.probe().end()[1]) if self._memory_check else None
         stop = self.recorder.record(
-            global_steps, data, metrics, timing_raw, self._first_update, self.total_training_steps
+            global_steps, data, metrics, timing_raw, self._first_update, self.total_training_steps, memory
         )
-        self._first_update = {}
-        if self._memory_check:
-            _, peaks = self.probe().end()
-            self.recorder.record_memory_check(self._memory_check, global_steps, timing_raw, peaks)
-            self._memory_check = None
+        self._first_update, self._memory_check = {}, None
         if stop:
             # verl's loop ends when the step passes this; the step is complete, its save written.
             self.total_training_steps = global_steps
