@@ -636,7 +636,14 @@ class Guards:
         left = [row for row in step.trajectories if row.well_formed]
         logits = np.array([row.decision_logits[-1] for row in left])
         verdicts = np.array([float(row.verdict) for row in left])
-        report = calibration.predictor_report(fault(logits, verdicts), verdicts, [row.decision_k[-1] for row in left])
+        every = np.concatenate([row.decision_logits for row in step.trajectories])
+        of_episode = np.concatenate([[float(row.verdict)] * len(row.decision_logits) for row in step.trajectories])
+        report = calibration.predictor_report(
+            fault(logits, verdicts),
+            verdicts,
+            [row.decision_k[-1] for row in left],
+            all_logits=fault(every, of_episode),
+        )
         return calibration.report_metrics(report, None)
 
     def constant_predictor(self, step: Step) -> dict:
@@ -672,7 +679,7 @@ class Guards:
         """A row for each guard."""
         planted = self.all()
         result = []
-        for rule in DEFAULT_RULES:
+        for rule in self.run.guards.rules:
             what, faulty = planted[rule.name]
             found = worst_value(rule, self.run.history)
             healthy = "no figure" if found is None else f"{found[0]:.3g}"
@@ -687,35 +694,36 @@ class Guards:
         return result
 
     def plant(self, rule: Rule, what: str, faulty: Callable[[Step], dict]) -> Fault:
-        """The last steps' figures replaced: the guard must speak at the last one, at its level, and not before."""
-        steps = self.run.steps
-        # A figure may be undefined at a step (a Brier skill where every verdict is right), which no guard judges.
-        defined = [any(fnmatch.fnmatchcase(name, rule.metric) for name in step.metrics) for step in steps]
-        while not all(defined[len(steps) - rule.patience : len(steps)]):
-            steps = steps[:-1]
-        healthy = [spoken(self.run.history, at) for at in range(len(steps))]
-        history = self.run.history[: len(steps)]
-        if any(rule.name in names for names in healthy):
-            # What the healthy run says, too, would prove nothing: its own figures make way.
-            history = [{name: v for name, v in step.items() if name != rule.metric} for step in history]
-            what += " (the run's own figures, over which it spoke, left out)"
-        start = len(steps) - rule.patience
-        series = [*history[:start], *({**step.metrics, **faulty(step)} for step in steps[start:])]
-        heard = [spoken(series, at) for at in range(len(series))]
-        finding = heard[-1].get(rule.name)
-        early = any(rule.name in names for names in heard[:-1])
-        if finding is None or finding.level is not rule.level or early:
-            return Fault(what, "spoke too early" if early else "silent", "")
-        with_it = sorted(heard[-1].keys() - healthy[-1].keys() - {rule.name})
-        running = f", {rule.patience} steps running" if rule.patience > 1 else ""
-        others = f" (with {', '.join(f'`{name}`' for name in with_it)})" if with_it else ""
-        value = f"`{finding.metric}` " + ("nan" if finding.value is None else f"{finding.value:.3g}") + running
-        return Fault(what, value, f"**{finding.level}**{others}")
+        """Figures of as many steps as the guard is patient replaced, as late in the run as its own figures allow.
+
+        The guard must speak at the last of them, at its level, and at none before. Where the healthy run's figures already lean that
+        way (few explores are left to lose at its end, say), an earlier place is tried.
+        """
+        run = self.run
+        healthy = [spoken(run.history, at, run.guards) for at in range(len(run.steps))]
+        for end in range(len(run.steps), rule.patience, -1):
+            block = run.steps[end - rule.patience : end]
+            # A figure may be undefined at a step (a Brier skill where every verdict is right), which no guard judges.
+            if not all(any(fnmatch.fnmatchcase(name, rule.metric) for name in step.metrics) for step in block):
+                continue
+            series = [*run.history[: end - rule.patience], *({**step.metrics, **faulty(step)} for step in block)]
+            heard = [spoken(series, at, run.guards) for at in range(end - rule.patience, end)]
+            finding = heard[-1].get(rule.name)
+            early = any(rule.name in names for names in heard[:-1]) or rule.name in healthy[end - 1]
+            if finding is None or finding.level is not rule.level or early:
+                continue
+            with_it = sorted(heard[-1].keys() - healthy[end - 1].keys() - {rule.name})
+            running = f", {rule.patience} steps running" if rule.patience > 1 else ""
+            others = f" (with {', '.join(f'`{name}`' for name in with_it)})" if with_it else ""
+            value = f"`{finding.metric}` " + ("nan" if finding.value is None else f"{finding.value:.3g}") + running
+            place = f" (at step {end})" if end < len(run.steps) else ""
+            return Fault(what + place, value, f"**{finding.level}**{others}")
+        return Fault(what, "silent at every step", "")
 
 
-def spoken(history: Sequence[dict], at: int) -> dict[str, guards.Finding]:
-    """What the default guards say of one step."""
-    health = guards.evaluate(history[:at], history[at], guards.Settings(), step=at + 1)
+def spoken(history: Sequence[dict], at: int, settings: guards.Settings) -> dict[str, guards.Finding]:
+    """What the guards say of one step."""
+    health = guards.evaluate(history[:at], history[at], settings, step=at + 1)
     return {finding.guard: finding for finding in health.findings}
 
 
@@ -746,13 +754,12 @@ def healthy_troubles(run: Run) -> tuple[list[str], dict[str, int]]:
         troubles.append(f"health.json: worst level {run.health['worst_level']}")
     for step in run.steps:
         troubles += [f"step {step.number}: {proof['message']}" for proof in step.proofs if not proof["passed"]]
-    for settings in (run.guards, guards.Settings()):
-        for at, metrics in enumerate(run.history):
-            for finding in guards.evaluate(run.history[:at], metrics, settings, step=at + 1).findings:
-                if finding.level.rank >= Level.ALARM.rank:
-                    troubles.append(f"step {run.steps[at].number}: {finding.level} {finding.guard}: {finding.message}")
-                elif settings is run.guards:
-                    notes[finding.guard] = notes.get(finding.guard, 0) + 1
+    for at, metrics in enumerate(run.history):
+        for finding in guards.evaluate(run.history[:at], metrics, run.guards, step=at + 1).findings:
+            if finding.level.rank >= Level.ALARM.rank:
+                troubles.append(f"step {run.steps[at].number}: {finding.level} {finding.guard}: {finding.message}")
+            else:
+                notes[finding.guard] = notes.get(finding.guard, 0) + 1
     return list(dict.fromkeys(troubles)), notes
 
 
@@ -772,9 +779,9 @@ def page(run: Run, given: Proofs, rows: list[Row], notes: dict[str, int], troubl
         *([""] if troubles else []),
         "Faults are computed, not written down: by the base model on the run's own tokens (packed, with other weights, at another "
         "temperature), by verl's policy loss, by playing the run's questions with a faulty policy, by the calibration report on "
-        "the run's own verdicts. They replace the last figures of the run, as many steps as the guard is patient "
-        "(the last at which they are defined); every guard is "
-        "silent before that. What else speaks at the same step stands in brackets. The program fails when a fault is not caught, "
+        "the run's own verdicts. They replace the figures of as many steps as the guard is patient, as late in the run as its own "
+        "figures leave room; the guards are the run's own (`explores_fall` with a limit of 0.7 instead of 0.4). "
+        "What else speaks at the same step stands in brackets. The program fails when a fault is not caught, "
         "when the healthy run is not quiet, or when the code has a proof or a guard that is not in this table.",
         "",
         "| check | healthy, worst | limit | planted fault | its value | caught as |",
