@@ -25,6 +25,7 @@ include: "rules/rollout.smk"
 include: "rules/select.smk"
 include: "rules/gates.smk"
 include: "rules/train.smk"
+include: "rules/evaluate.smk"
 
 
 localrules:
@@ -32,6 +33,7 @@ localrules:
     data,
     gates,
     train,
+    evaluate,
 
 
 rule all:
@@ -40,3 +42,4 @@ rule all:
         rules.data.input,
         rules.gates.input,
         rules.train.input,
+        rules.evaluate.input,

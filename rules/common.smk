@@ -18,6 +18,7 @@ sys.path.insert(0, str(WORKFLOW))
 from genselect.config import check_config, fingerprint
 from genselect.errors import GenselectError
 from genselect.plan import banners
+from genselect.plan.evaluation import arm_identity, evaluation_plan
 from genselect.plan.inputs import shard_names, write_resolved_config
 from genselect.plan.runs import gates, resolved_runs
 from genselect.plan.runs import identity as run_identity
@@ -30,6 +31,7 @@ try:
     SHARDS = shard_names(CONFIG.dataset)
     RUNS = resolved_runs(CONFIG)
     check_selections(CONFIG, RUNS)
+    ARMS = evaluation_plan(CONFIG, RUNS)
 except GenselectError as error:
     # `from None`: the way here is of no use to the user, the message is.
     raise WorkflowError(str(error)) from None
@@ -41,6 +43,8 @@ OVERFIT = f"{DATA}/overfit"
 ROLLOUTS = f"{CONFIG.results}/rollouts"
 RUN_ROOT = f"{CONFIG.results}/runs"
 GATES = f"{CONFIG.results}/gates"
+EVALUATION = f"{CONFIG.results}/evaluation/{CONFIG.dataset.name}"
+PREREGISTRATION = f"{EVALUATION}/preregistration.json"
 RESOLVED_CONFIG = f"{DATA}/config.yaml"
 LABEL_SHARDS = [
     f"{k}-of-{CONFIG.judge.shards}" for k in range(1, CONFIG.judge.shards + 1)
@@ -91,14 +95,27 @@ def record_files(draws, option):
     return " ".join([option, *(f"{folder}/step_{step}.parquet" for step in steps)])
 
 
+def any_of(names):
+    """A constraint that lets a wildcard be one of ``names``."""
+    return "|".join(map(re.escape, names)) or "none"
+
+
+def merged_weights(arm):
+    """The folder of an anchor's weights; nothing for the untrained policy, which is the base model."""
+    return f"{EVALUATION}/merged/{arm}" if ARMS.played[arm].run else []
+
+
 def waits_for(wildcards):
-    """What must stand before a run may start: another run that it starts from, and every gate before a formal run."""
+    """What must stand before a run may start: another run that it starts from; before a formal run every gate, too, and the
+    preregistration."""
     run = RUNS[wildcards.run]
     files = []
     if run.start.run is not None:
         files.append(f"{RUN_ROOT}/{run.start.run}/done.json")
     if run.kind == "formal":
         files += [f"{GATES}/{gate}.json" for gate in gates(RUNS)]
+        # Only that it stands counts: written anew, it must not start a finished run again.
+        files.append(ancient(PREREGISTRATION))
     return files
 
 
@@ -108,7 +125,7 @@ onstart:
 
 
 onsuccess:
-    print(banners.success(CONFIG, DATA, LOGS, STARTED), file=sys.stderr)
+    print(banners.success(CONFIG, DATA, LOGS, EVALUATION, STARTED), file=sys.stderr)
 
 
 onerror:

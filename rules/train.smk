@@ -1,6 +1,7 @@
 # Training runs.
 #
-# needs: the model, the built rows or those of an overfit set, the runs of the configuration; before a formal run, every gate
+# needs: the model, the built rows or those of an overfit set, the runs of the configuration; before a formal run, every gate and the
+#        preregistration
 # makes: runs/<run>/done.json; the run directory around it looks after itself (docs/run-directory.md)
 
 
@@ -33,11 +34,17 @@ rule train_run:
         model=lambda wildcards, input: Path(input.model).parent,
         # Mutable state, so no output: a failed job's outputs are deleted, a run's saves and records must not be.
         root=lambda wildcards, output: Path(output.done).parents[1],
+        preregistration=lambda wildcards: (
+            f"--preregistration {shlex.quote(PREREGISTRATION)}"
+            if RUNS[wildcards.run].kind == "formal"
+            else ""
+        ),
         config=RESOLVED_CONFIG,
         scripts=SCRIPTS,
     shell:
         "exec python {params.scripts:q}/train.py --config {params.config:q} --run {wildcards.run:q} --model {params.model:q}"
-        " --train-rows {input.train:q} --val-rows {input.val:q} --stats {input.stats:q} --runs-root {params.root:q} --log {log:q}"
+        " --train-rows {input.train:q} --val-rows {input.val:q} --stats {input.stats:q} --runs-root {params.root:q}"
+        " {params.preregistration} --log {log:q}"
 
 
 rule train:

@@ -76,10 +76,12 @@ def checkout(finished: Checkout, tmp_path: Path) -> Checkout:
 
 @pytest.fixture(scope="session")
 def selected(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the finished data in which the base model has been made and played, and the control's rows chosen from that."""
+    """A copy of the finished data in which the base model has been made and played, the control's rows chosen from that, and the
+    evaluation preregistered."""
     root = tmp_path_factory.mktemp("selected") / "checkout"
     shutil.copytree(finished.root, root, symlinks=True)
     copy = Checkout(root)
     copy.configure([("overfit_sets.control.per_band", 1), ("runs.overfit.schedule.problems", 4)])
-    copy.snakemake("results/data/mini/overfit/control/selection.csv", timeout=1500)
+    wanted = ("data/mini/overfit/control/selection.csv", "evaluation/mini/preregistration.json")
+    copy.snakemake(*(f"results/{name}" for name in wanted), timeout=1500)
     return copy

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from genselect.provenance import check_seal
+from genselect.provenance import check_seal, file_sha256
 from genselect.training.records import read_records, recorded_steps
 
 # A verl launch takes one to two minutes on two cores before its first step.
@@ -154,7 +154,10 @@ def test_a_stopped_run_saves_goes_on_and_ends_as_if_it_had_not_been_stopped(trai
             family = trainer.children(recursive=True)
             trainer.send_signal(signal.SIGTERM)
     assert process.wait(timeout=300) != 0, "".join(said)
-    stopped = json.loads((directory / "manifest.json").read_text())["attempts"]
+    manifest = json.loads((directory / "manifest.json").read_text())
+    registered = training.root / "results" / "evaluation" / "mini" / "preregistration.json"
+    assert manifest["context"]["preregistration_sha256"] == file_sha256(registered)
+    stopped = manifest["attempts"]
     assert stopped[0]["reason"] == "signal", "".join(said)
     assert stopped[0]["exit_code"] == 75
     # Nothing of Ray or vLLM outlives the attempt.

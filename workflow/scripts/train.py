@@ -43,6 +43,9 @@ def main(arguments: argparse.Namespace) -> int:
             candidates=config.build.candidates_per_row,
             template_options=config.models.base.template_options,
             judge=config.judge,
+            context={"preregistration_sha256": file_sha256(arguments.preregistration)}
+            if arguments.preregistration
+            else {},
         )
     )
 
@@ -54,6 +57,9 @@ parser.add_argument("--model", type=Path, required=True, help="folder of the bas
 parser.add_argument("--train-rows", type=Path, required=True, help="train.parquet")
 parser.add_argument("--val-rows", type=Path, required=True, help="val.parquet")
 parser.add_argument("--stats", type=Path, required=True, help="stats.json of the built rows; its seal names the judge")
+parser.add_argument(
+    "--preregistration", type=Path, help="preregistration.json, of a formal run; its sha256 is recorded"
+)
 parser.add_argument("--runs-root", type=Path, required=True, help="folder of the run directories")
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,16 @@ def test_an_empty_local_folder_is_refused(tmp_path: Path) -> None:
 def test_the_banner_says_how_long_it_took(seconds: int, said: str) -> None:
     started = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
     assert f"stopped after {said};" in banners.failure("logs", started)
+
+
+def test_the_banner_says_the_word_when_this_run_made_it(repository: Path, tmp_path: Path) -> None:
+    config = load_config(repository / "config" / "mini.yaml")
+    entry = {"name": "formal@20 above untrained", "exploratory": False, "verdict": {"sentence": "Yes, it rose above."}}
+    now = datetime.datetime.now()
+    assert "final word" not in banners.success(config, "data", "logs", str(tmp_path), now)
+    (tmp_path / "comparison.json").write_text(json.dumps({"hypotheses": [entry]}))
+    said = banners.success(config, "data", "logs", str(tmp_path), now - datetime.timedelta(minutes=1))
+    assert f"the final word: {tmp_path / 'comparison.md'}" in said
+    assert "formal@20 above untrained? Yes, it rose above." in said
+    # One of an earlier run is named, not repeated as news.
+    assert "rose" not in banners.success(config, "data", "logs", str(tmp_path), now + datetime.timedelta(minutes=1))

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from genselect.config.base import RUNTIME, Section
+from genselect.config.evaluation import Evaluation
 from genselect.config.rollout import OverfitSet, Rollout
 from genselect.config.training import Models, Run
 
@@ -286,6 +287,8 @@ class Config(Section):
     """Rollouts of the untrained policy, by name."""
     overfit_sets: dict[str, OverfitSet] = {}
     """Fixed rows that a run may train on, by name (`runs.<name>.data`)."""
+    evaluation: Evaluation = Evaluation()
+    """The final word: what is compared, with what, and which rise would matter."""
     waived_gates: dict[str, str] = {}
     """Gates (runs of kind `memory_check`, `smoke` or `overfit`) that may fail, by name, each with the reason. It travels into
     the gate's file and the report."""

@@ -10,7 +10,7 @@ import datetime
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -222,12 +222,14 @@ def _write(
 
         def questions() -> Iterator[dict[str, Any]]:
             for rank, (drawn, problem) in enumerate(_drawn_problems(merged, partition)):
-                row = make_row(problem, drawn, labels, config)
+                split = "train" if rank < partition.train_size else "held_out"
+                question = make_question(problem, drawn, cached_candidates(problem, drawn, labels, config), split)
+                row = row_of_question(question, config, labels.fingerprints.get("judge"))
                 if rank < partition.train_size:
                     train.add(row)
                 elif rank < partition.train_size + online:
                     val.add(row)
-                yield make_question(problem, drawn, row, "train" if rank < partition.train_size else "held_out")
+                yield question
 
         write_jsonl(output_dir / "questions.jsonl", questions())
     write_json(output_dir / "partition.json", {"population_ids": ids, "train_ids": ids[: partition.train_size]})
@@ -242,11 +244,31 @@ def _drawn_problems(merged: Path, partition: Partition) -> Iterator[tuple[Drawn,
             yield wanted[problem.id], problem
 
 
-def make_row(problem: Problem, drawn: Drawn, labels: Labels, config: Config) -> dict[str, Any]:
-    """The row of one problem, in the shape of :data:`genselect.formats.ROW_SCHEMA`."""
-    build = config.build
+def cached_candidates(problem: Problem, drawn: Drawn, labels: Labels, config: Config) -> list[dict[str, Any]]:
+    """The drawn candidates as rows and questions hold them, in the order the environment reveals them."""
     verdicts = labels.of(problem)
-    judge = {"kind": config.judge.kind, "model": config.judge.model, "fingerprint": labels.fingerprints.get("judge")}
+    return [
+        {
+            "answer": problem.candidates[index].boxed,
+            "reasoning": problem.candidates[index].text,
+            "cost_usd": config.build.cost_usd_per_candidate,
+            "timed_out": False,
+            "is_correct": verdicts[index] is True,
+        }
+        for index in drawn.indices
+    ]
+
+
+def row_of_question(question: Mapping[str, Any], config: Config, judge_fingerprint: str | None) -> dict[str, Any]:
+    """The row of one line of ``questions.jsonl``, in the shape of :data:`genselect.formats.ROW_SCHEMA`.
+
+    Args:
+        question: The line.
+        config: Its ``build``, ``prompt`` and ``judge`` are read.
+        judge_fingerprint: Of the judge of the labels.
+    """
+    build = config.build
+    judge = {"kind": config.judge.kind, "model": config.judge.model, "fingerprint": judge_fingerprint}
     if config.judge.kind == "rule":
         judge["model"] = None
     return {
@@ -255,34 +277,29 @@ def make_row(problem: Problem, drawn: Drawn, labels: Labels, config: Config) -> 
         "ability": "orchestration",
         "prompt": [
             {"role": "system", "content": config.prompt.system},
-            {"role": "user", "content": config.prompt.user.format(problem=problem.problem)},
+            {"role": "user", "content": config.prompt.user.format(problem=question["question"])},
         ],
-        "reward_model": {"style": "rule" if config.judge.kind == "rule" else "judge", "ground_truth": problem.answer},
+        "reward_model": {
+            "style": "rule" if config.judge.kind == "rule" else "judge",
+            "ground_truth": question["answer"],
+        },
         "extra_info": {
-            "question_id": problem.id,
-            "question": problem.problem,
+            "question_id": question["question_id"],
+            "question": question["question"],
             "benchmark": build.benchmark,
             "benchmark_spec": {"name": build.benchmark, "judge": judge},
             "max_explores": build.max_explores,
-            "correct_of_eight": drawn.correct,
-            "pass_rate_72b_tir": problem.pass_rate_72b_tir,
-            "cached_candidates": [
-                {
-                    "answer": problem.candidates[index].boxed,
-                    "reasoning": problem.candidates[index].text,
-                    "cost_usd": build.cost_usd_per_candidate,
-                    "timed_out": False,
-                    "is_correct": verdicts[index] is True,
-                }
-                for index in drawn.indices
-            ],
+            "correct_of_eight": question["correct_of_eight"],
+            "pass_rate_72b_tir": question["pass_rate_72b_tir"],
+            "cached_candidates": question["cached_candidates"],
         },
     }
 
 
-def make_question(problem: Problem, drawn: Drawn, row: dict[str, Any], split: str) -> dict[str, Any]:
+def make_question(
+    problem: Problem, drawn: Drawn, candidates: Sequence[Mapping[str, Any]], split: str
+) -> dict[str, Any]:
     """The line of ``questions.jsonl``: the whole population with its candidates, which evaluation reads."""
-    extra = row["extra_info"]
     return {
         "question_id": problem.id,
         "question": problem.problem,
@@ -292,7 +309,7 @@ def make_question(problem: Problem, drawn: Drawn, row: dict[str, Any], split: st
         "pass_rate_72b_tir": problem.pass_rate_72b_tir,
         "correct_of_eight": drawn.correct,
         "candidate_indices": list(drawn.indices),
-        "cached_candidates": extra["cached_candidates"],
+        "cached_candidates": list(candidates),
     }
 
 

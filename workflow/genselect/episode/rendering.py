@@ -60,10 +60,10 @@ class Renderer:
             match = self._added.search(text, start)
         return ids + self._plain(text[start:])
 
-    def prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def prompt(self, messages: Sequence[Mapping[str, str]], tools: Sequence[Mapping[str, Any]] = TOOLS) -> list[int]:
         """Ids of the system and user messages with the tools, up to where the policy writes. Their contents are data."""
         holes = [{**message, "content": f"{_HOLE}{position};"} for position, message in enumerate(messages)]
-        text = self._render(holes, tools=list(TOOLS), add_generation_prompt=True)
+        text = self._render(holes, tools=list(tools), add_generation_prompt=True)
         ids: list[int] = []
         for position, message in enumerate(messages):
             before, _, text = text.partition(f"{_HOLE}{position};")

@@ -27,3 +27,6 @@ TOOLS: tuple[dict[str, Any], ...] = (
         },
     },
 )
+
+#: For a policy that sees all candidates at once.
+SUBMIT_ONLY = TOOLS[1:]

@@ -102,7 +102,7 @@ def compare_arms(
     _check_names(names, arms)
     _check_judges(names, arms, settings["judge_fingerprint"])
     ids = {question.question_id for question in questions}
-    tables = {name: _table(arms[name], ids, int(settings["samples"].get(name, 1))) for name in names}
+    tables = {name: _table(arms[name], ids, _samples(settings, name)) for name in names}
     votes = Votes.of(questions, int(settings["seeds"].get("tie_break", 0)), equal)
     registered = [_test(entry, tables, settings, False, resamples) for entry in settings["hypotheses"]]
     explored = [_test(entry, tables, settings, True, resamples) for entry in settings["exploratory"]["hypotheses"]]
@@ -119,6 +119,11 @@ def compare_arms(
         "cost": cost_points(tables),
         "waived_gates": dict(waived_gates or {}),
     }
+
+
+def _samples(settings: Mapping[str, Any], name: str) -> int:
+    """Samples a question and seed of an arm, preregistered or exploratory."""
+    return int({**settings[EXPLORATORY].get("samples", {}), **settings["samples"]}.get(name, 1))
 
 
 def _check_names(names: Sequence[str], arms: Mapping[str, Arm]) -> None:
@@ -307,7 +312,7 @@ def _describe(
         "description": arm.description,
         "exploratory": arm.name in settings["exploratory"]["arms"],
         "seeds": int(rows["seed"].nunique()),
-        "samples": int(settings["samples"].get(arm.name, 1)),
+        "samples": _samples(settings, arm.name),
         "accuracy": float(means.mean()),
         "standard_error": float(means.std(ddof=1)) / math.sqrt(len(means)),
         "shown": float(rows["shown"].mean()),

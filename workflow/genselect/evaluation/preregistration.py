@@ -96,7 +96,7 @@ def make_settings(
         "arms": list(arms),
         "questions": questions,
         "population_sha256": population_sha256,
-        "samples": dict(samples),
+        "samples": {name: count for name, count in samples.items() if name in arms},
         "test": test,
         "interval": "bca",
         "correction": "holm",
@@ -109,6 +109,7 @@ def make_settings(
         EXPLORATORY: {
             "arms": list(exploratory_arms),
             "hypotheses": [dict(hypothesis) for hypothesis in exploratory_hypotheses],
+            "samples": {name: count for name, count in samples.items() if name in exploratory_arms},
         },
     }
     return dict(json_value(settings))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+from pathlib import Path
 
 from genselect.config import Config
 
@@ -29,16 +31,29 @@ def start(config: Config, resolved: str, logs: str) -> str:
     )
 
 
-def success(config: Config, data: str, logs: str, started: datetime.datetime) -> str:
+def success(config: Config, data: str, logs: str, evaluation: str, started: datetime.datetime) -> str:
     """When everything asked for stands."""
     return _boxed(
         f"genselect: {config.dataset.name} is complete after {_elapsed(started)}",
         f"rows: {data}/train.parquet and val.parquet; the whole population: {data}/questions.jsonl",
         f"what was kept, and why the rest was not: {data}/stats.json",
         *(f"run {name}: {config.results}/runs/{name}/ (metrics.jsonl, records/, health.json)" for name in config.runs),
+        *_verdict(Path(evaluation) / "comparison.json", started),
         f"logs: {logs}/",
         "next: docs/data-format.md and docs/run-directory.md say how to read them; the same command again runs only what has changed",
     )
+
+
+def _verdict(comparison: Path, started: datetime.datetime) -> list[str]:
+    """Where the comparison is; when this run made it, what it says."""
+    if not comparison.exists():
+        return []
+    lines = [f"the final word: {comparison.with_suffix('.md')}"]
+    if comparison.stat().st_mtime >= started.timestamp():
+        for entry in json.loads(comparison.read_text(encoding="utf-8"))["hypotheses"]:
+            mark = " (exploratory)" if entry["exploratory"] else ""
+            lines.append(f"  {entry['name']}?{mark} {entry['verdict']['sentence']}")
+    return lines
 
 
 def failure(logs: str, started: datetime.datetime) -> str:

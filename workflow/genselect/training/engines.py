@@ -1,14 +1,21 @@
-"""The value engines: critic and submit predictor with LoRA, and with boundaries between packed rows.
+"""The engines: policy, critic and submit predictor, with initial values that the run's seed decides.
 
-verl 0.9.1 always builds LoRA for a causal language model (``FSDPEngine._build_lora_module``), which PEFT refuses for a
-token-classification model; and ``all-linear`` would put an adapter on the new head instead of training it. Can go when verl
-chooses the task type by model type.
+verl draws adapters and heads from whatever state the process's generator is in, so that two runs of one seed, or a run that is
+stopped before its first save, would not start alike (``FSDPEngine._build_model_optimizer``; ``full_determinism`` would seed it and
+slow every kernel down). Can go when verl seeds the building of a model.
+
+Value models also need boundaries between packed rows, and a LoRA of their own. verl always builds LoRA for a causal language
+model (``FSDPEngine._build_lora_module``), which PEFT refuses for a token-classification model; and ``all-linear`` would put an
+adapter on the new head instead of training it. Can go when verl chooses the task type by model type.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+import torch
 from peft import LoraConfig, TaskType, get_peft_model
 from verl.utils.py_functional import convert_to_regular_types
 from verl.workers.engine.base import EngineRegistry
@@ -21,13 +28,38 @@ SUBMIT_MODEL = "submit_model"
 _HEAD = "score"
 
 
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Random numbers drawn within are those of ``seed``; those drawn afterwards are as if there had been none."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+class PolicyEngine(FSDPEngineWithLMHead):
+    """verl's, with an adapter that the run's seed decides."""
+
+    def _build_lora_module(self, module: Any) -> Any:
+        with seeded(self.engine_config.seed):
+            return super()._build_lora_module(module)
+
+
 class ValueEngine(FSDPEngineWithValueHead):
     """A token-classification model with one output, a LoRA on its layers and a head that is trained whole."""
 
+    #: Added to the run's seed: no two models begin alike.
+    offset = 1
+
     def _build_module(self) -> Any:
-        return name_boundaries(super()._build_module())
+        with seeded(self.engine_config.seed + self.offset):  # the head
+            return name_boundaries(super()._build_module())
 
     def _build_lora_module(self, module: Any) -> Any:
+        with seeded(self.engine_config.seed + self.offset):
+            return self._with_adapter(module)
+
+    def _with_adapter(self, module: Any) -> Any:
         settings = self.model_config
         # With gradient checkpointing, a frozen embedding's output must ask for gradients or nothing upstream gets any.
         module.enable_input_require_grads()
@@ -53,6 +85,8 @@ class ValueEngine(FSDPEngineWithValueHead):
 class SubmitEngine(ValueEngine):
     """The submit predictor: the critic's network under an output key of its own, so that ``values`` stays the critic's."""
 
+    offset = 2
+
     def _build_module(self) -> Any:
         # FSDPEngine._build_module knows two model types only.
         self.model_config.model_type = "value_model"
@@ -67,11 +101,9 @@ class SubmitEngine(ValueEngine):
 
 
 def register() -> None:
-    """Put the engines into verl's registry, for cards and for the CPU; replaces verl's own value engine."""
-    engines = {"language_model": FSDPEngineWithLMHead, "value_model": ValueEngine, SUBMIT_MODEL: SubmitEngine}
+    """Put the engines into verl's registry, for cards and for the CPU; replaces verl's own."""
+    engines = {"language_model": PolicyEngine, "value_model": ValueEngine, SUBMIT_MODEL: SubmitEngine}
     for model_type, engine in engines.items():
         for backend in ("fsdp", "fsdp2"):
             by_device = EngineRegistry._engines.setdefault(model_type, {}).setdefault(backend, {})
-            # The language model's own entries stay as verl made them; the CPU has none.
-            devices = ("cpu",) if model_type == "language_model" else ("cuda", "npu", "cpu")
-            by_device.update(dict.fromkeys(devices, engine))
+            by_device.update(dict.fromkeys(("cuda", "npu", "cpu"), engine))

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -70,6 +70,8 @@ class Inputs:
     template_options: Mapping[str, Any]
     judge: Judge
     """Who labelled the candidates; asked about submissions that nothing else decides."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """What the manifest records besides, and no result depends on."""
 
 
 def train(inputs: Inputs) -> int:
@@ -80,7 +82,7 @@ def train(inputs: Inputs) -> int:
     """
     settings_from(inputs.run.guards)  # a misspelt guard is told before minutes of start-up, not after
     with RunDirectory(inputs.runs_root / inputs.name) as directory:
-        directory.open(inputs.identity, {"kind": inputs.run.kind})
+        directory.open(inputs.identity, {"kind": inputs.run.kind, **inputs.context})
         if directory.is_done():
             logger.info("%s: done already", inputs.name)
             return 0

@@ -149,6 +149,9 @@ def _run_keys(run: Run, launch: Launch) -> dict[str, Any]:
         f"{actor}.use_kl_loss": False,
         f"{actor}.entropy_coeff": 0.0,
         f"{actor}.data_loader_seed": run.seed,
+        # Of the adapters' and heads' initial values (genselect.training.engines).
+        f"{actor}.fsdp_config.seed": run.seed,
+        f"{critic}.fsdp.seed": run.seed,
         f"{rollout}.name": "vllm",
         f"{rollout}.n": schedule.samples,
         f"{rollout}.temperature": run.temperature,
