@@ -33,6 +33,10 @@ def value_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     from verl.models.transformers.monkey_patch import apply_monkey_patch
 
     monkeypatch.setattr(modeling, "torch_chunk_gated_delta_rule", gated_delta.chunk_gated_delta_rule)
+    for name in ("Model", "DecoderLayer", "GatedDeltaNet", "ForConditionalGeneration"):
+        # verl patches the classes themselves: what other tests of this process build must be transformers' own again.
+        network = getattr(modeling, f"Qwen3_5{name}")
+        monkeypatch.setattr(network, "forward", network.forward)
     config = AutoConfig.from_pretrained(folder)
     config.num_labels = 1
     config.classifier_dropout = 0.0
