@@ -340,7 +340,9 @@ def metrics_difference(whole: list[dict[str, Any]], killed: list[dict[str, Any]]
 def figures_difference(whole: dict[str, Any], killed: dict[str, Any]) -> dict[str, Any]:
     """Figures of one step: those of one side only, verdict and score, the largest relative difference of the others."""
     compared = {
-        name for name in whole.keys() | killed.keys() if not re.match(r"timing|perf/|.*/perf/|.*/mfu|step$|attempt$", name)
+        name
+        for name in whole.keys() | killed.keys()
+        if not re.match(r"timing|perf/|.*/perf/|.*/mfu|step$|attempt$", name)
     }
     shared = {name for name in compared if whole.get(name) is not None and killed.get(name) is not None}
     gaps = {name: relative(whole[name], killed[name]) for name in shared}

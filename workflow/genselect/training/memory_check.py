@@ -2,8 +2,8 @@
 
 A run with ``synthetic_steps`` plays its first episodes, lets the rollout engine sleep as in every step, and then sends made-up
 rows through the forwards and updates before the real ones go. The advantages are zero, so the policy stays as it is (its gradient
-is zero, and an untrained adapter's product is zero whatever decays); the value models learn a little nonsense. Such a run is a
-gate and is not continued from.
+is zero, and an untrained adapter's product is zero whatever decays); the value models learn a little nonsense, and the
+optimisers have counted the steps. Such a run is a gate and is not continued from.
 
 On cards the peaks are the allocator's and the card's own; on a CPU they are the process's resident memory.
 """

@@ -21,7 +21,6 @@ _PARTITION = "synthetic"
 _OVER_RESPONSE = frozenset(
     "responses response_mask loss_mask rm_scores rollout_log_probs decision_mask submit_mask submit_label".split()
 )
-_OVER_ROW = frozenset("input_ids attention_mask position_ids".split())
 
 
 def make_row(template: Mapping[str, Any], prompt: int, response: int) -> dict[str, Any]:
