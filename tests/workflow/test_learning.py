@@ -53,7 +53,8 @@ def majority(rows: Path) -> float:
 
 def test_the_control_learns_its_rows(results: Path) -> None:
     verdicts = [line["episode/verdict"] for line in metrics(results, "overfit") if "episode/verdict" in line]
-    assert sum(verdicts[-3:]) / 3 > verdicts[0] + 0.2, verdicts
+    # Both steps of the critic's warm-up are the untrained policy's.
+    assert sum(verdicts[-3:]) / 3 > sum(verdicts[:2]) / 2 + 0.2, verdicts
 
 
 def test_the_policy_rises_above_the_majority_on_rows_it_never_saw(results: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_waived_gate_passes_on_with_its_reason(tmp_path: Path) -> None:
 def test_an_overfitting_control_must_rise_over_several_steps(
     tmp_path: Path, verdicts: list[float], passes: bool
 ) -> None:
-    run = Run(kind="overfit", min_gain=0.3)
+    run = Run(kind="overfit", min_gain=0.3, schedule={"critic_warmup": 1})
     if passes:
         judge(tmp_path, run, verdicts=verdicts)
     else:
@@ -93,3 +93,12 @@ def test_a_memory_check_is_part_of_the_gate_and_its_absence_is_told(tmp_path: Pa
     report["steps"] *= 2
     (tmp_path / "run" / "memory_check.json").write_text(json.dumps(report))
     assert judge(tmp_path, run, verdicts=[0.5])["passed"] is True
+
+
+def test_the_rise_is_measured_from_all_that_the_untrained_policy_played(tmp_path: Path) -> None:
+    # A lucky first step must not fail a control that learns: with a warm-up of two, two steps are the untrained policy's.
+    verdicts = [0.61, 0.41, 0.6, 0.75, 0.8, 0.85]
+    warm = Run(kind="overfit", min_gain=0.25, schedule={"critic_warmup": 2})
+    assert judge(tmp_path, warm, verdicts=verdicts)["passed"] is True
+    with pytest.raises(GenselectError, match=r"from 0\.610 over the first 1 to 0\.800 over the last 3 step"):
+        judge(tmp_path, Run(kind="overfit", min_gain=0.25, schedule={"critic_warmup": 0}), verdicts=verdicts)

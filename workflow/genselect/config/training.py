@@ -205,7 +205,7 @@ class Run(Section):
     guards: dict[str, dict[str, Any] | None] = Field({}, json_schema_extra=RUNTIME)
     """Changes to the guards by name (`docs/guards.md`): fields such as `limit` or `level`, a new guard, or null to leave one out."""
     min_gain: float = 0.0
-    """For `overfit`: how much the training verdict must rise over the run, for the gate to pass."""
+    """For `overfit`: how much the training verdict must rise, from the untrained policy's steps to the last three, for the gate to pass."""
     verl: dict[str, Any] = {}
     """verl's own keys (dotted), set last. They count as identity."""
     extends: str | None = None

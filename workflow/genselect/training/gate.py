@@ -18,7 +18,8 @@ def check_gate(name: str, run: Run, directory: Path, output: Path, waived: Mappi
     """Judge the finished run ``name`` and write the verdict with its numbers to ``output``.
 
     Looked at: the proofs of every step, the run's one-line assertions over its last step's metrics; for an ``overfit`` run, the
-    rise of the training verdict from the first step to the mean of the last three; and the memory check, where one was asked for.
+    rise of the training verdict from the steps that the policy played before its first update to the last three; and the memory
+    check, where one was asked for.
 
     Raises:
         GenselectError: The gate fails and is not waived. Nothing is written then, so the plan stops there.
@@ -34,7 +35,7 @@ def check_gate(name: str, run: Run, directory: Path, output: Path, waived: Mappi
     for result in evaluate_assertions(run.assertions, steps[-1]):
         checks.append({"check": result.expression, "passed": result.passed, "message": result.message})
     if run.kind == "overfit":
-        checks.append(_rise(steps, run.min_gain))
+        checks.append(_rise(steps, run.schedule.critic_warmup, run.min_gain))
     if run.synthetic_steps:
         checks += check_report(_memory_report(directory), run.synthetic_steps)
     failed = [check for check in checks if not check["passed"]]
@@ -68,13 +69,15 @@ def _memory_report(directory: Path) -> dict[str, Any]:
     return report
 
 
-def _rise(steps: list[dict[str, Any]], wanted: float) -> dict[str, Any]:
-    first = float(steps[0]["episode/verdict"])
-    # One step's verdict wobbles by several points; three do less.
+def _rise(steps: list[dict[str, Any]], warmup: int, wanted: float) -> dict[str, Any]:
+    # One step's verdict wobbles by several points; the mean of several does less. Until the critic has warmed up, steps are played by
+    # one and the same policy.
+    head = [float(line["episode/verdict"]) for line in steps[: max(1, warmup)]]
     tail = [float(line["episode/verdict"]) for line in steps[-3:]]
-    last = sum(tail) / len(tail)
+    first, last = sum(head) / len(head), sum(tail) / len(tail)
     return {
         "check": "the training verdict rises",
         "passed": last - first >= wanted,
-        "message": f"from {first:.3f} at the first step to {last:.3f} over the last {len(tail)}: {last - first:+.3f}, wanted {wanted:+.3f}",
+        "message": f"from {first:.3f} over the first {len(head)} to {last:.3f} over the last {len(tail)} step(s): {last - first:+.3f}, "
+        f"wanted {wanted:+.3f}",
     }
