@@ -319,8 +319,7 @@ def draw_levels(axes: Any, groups: Mapping[str, Sequence[Curve]], majority_of_ei
         axes.axhline(level, color=GREY, linewidth=1, linestyle=(0, (5, 4)), zorder=0)
         axes.annotate(
             f"{name}, held out: {level:.2f}", (1, level), xycoords=("axes fraction", "data"), xytext=(0, 3),
-            textcoords="offset points", ha="right", va="bottom", color=GREY, fontsize=9, zorder=5,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            textcoords="offset points", ha="right", va="bottom", color=GREY, fontsize=9,
         )  # fmt: skip
 
 
