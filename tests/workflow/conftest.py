@@ -50,15 +50,24 @@ class Checkout:
 
 
 @pytest.fixture(scope="session")
-def finished(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The miniature after its data stages have run. Not to be changed: see ``checkout``."""
-    root = tmp_path_factory.mktemp("checkout")
+def untouched(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A copy of the project as it is, in which nothing has run; its own configuration counts."""
+    root = tmp_path_factory.mktemp("untouched")
     for part in _PARTS:
         source = repository / part
         if source.is_dir():
             shutil.copytree(source, root / part, ignore=shutil.ignore_patterns("__pycache__", "*.lock", "*.egg-info"))
         else:
             shutil.copy(source, root / part)
+    return Checkout(root)
+
+
+@pytest.fixture(scope="session")
+def finished(untouched: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """The miniature, made small, after its data stages have run. Not to be changed: see ``checkout``."""
+    root = tmp_path_factory.mktemp("finished") / "checkout"
+    # What a soak test may have made there stays behind.
+    shutil.copytree(untouched.root, root, symlinks=True, ignore=shutil.ignore_patterns("results", ".snakemake"))
     copy = Checkout(root)
     copy.configure([("dataset.generated.problems", PROBLEMS)])
     done = copy.snakemake("data")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,24 +13,13 @@ import pytest
 from genselect.answers import normal_form
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
-_PARTS = ("Snakefile", "rules", "workflow", "config", "profiles", "envs")
 
 
 @pytest.fixture(scope="module")
-def results(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(untouched: Any) -> Path:
     """The results of the miniature with its own configuration, unchanged."""
-    root = tmp_path_factory.mktemp("miniature")
-    for part in _PARTS:
-        source = repository / part
-        if source.is_dir():
-            shutil.copytree(source, root / part, ignore=shutil.ignore_patterns("__pycache__", "*.lock", "*.egg-info"))
-        else:
-            shutil.copy(source, root / part)
-    done = subprocess.run(
-        ["snakemake", "--profile", "profiles/mini"], cwd=root, capture_output=True, text=True, check=False, timeout=3500
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return root / "results"
+    untouched.snakemake(timeout=3500)
+    return Path(untouched.root, "results")
 
 
 def metrics(results: Path, run: str) -> list[dict[str, Any]]:

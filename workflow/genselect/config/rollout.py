@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from genselect.config.base import Section
 
+#: Questions in a part of what is played: a finished part outlives a stop.
+PART_QUESTIONS = 16
+
 
 class Rollout(Section):
     """The untrained policy, played through the rollout engine with no trainer."""

@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 LOCK = ".lock"
+#: Present while the run is to stop at the next step boundary.
+STOP_FILE = "stop_requested"
 #: A refusal lists this many differing keys.
 _SHOWN_KEYS = 20
 #: What of the circumstances is told again for each attempt; the manifest has the rest once.

@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from genselect.config import Config
-from genselect.config.rollout import OverfitSet, Rollout
+from genselect.config.rollout import PART_QUESTIONS, OverfitSet, Rollout
 from genselect.config.training import Run
 from genselect.plan.runs import gates
 from genselect.plan.selection import ALL
 from genselect.status.model import Stage, State
 from genselect.status.reading import QUIET_S, LogEnd, Reader, count_files, folders, integer
-
-#: Questions in a part of what is played; ``genselect.training.playing`` has the same, and imports much.
-PART_QUESTIONS = 16
 
 
 @dataclass(frozen=True)

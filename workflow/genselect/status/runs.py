@@ -11,7 +11,7 @@ import psutil
 
 from genselect.config.training import Run
 from genselect.plan.selection import ALL
-from genselect.provenance.run_directory import LOCK, MANIFEST
+from genselect.provenance.run_directory import LOCK, MANIFEST, STOP_FILE
 from genselect.provenance.saves import PINS, Saves
 from genselect.status.experiment import Experiment
 from genselect.status.model import Figures, HealthNow, HeldOut, LastAttempt, Lock, RunNow, SavesNow, State
@@ -22,8 +22,6 @@ from genselect.training.guards import Level
 _RECENT = 10
 #: A run is silent only after this many of its own steps.
 _QUIET_STEPS = 5
-#: ``genselect.training.launcher`` has the same, and imports much.
-STOP_FILE = "stop_requested"
 
 _ENDED = {
     "done": State.STOPPED,  # the last save stands and done.json does not: the next start writes it

@@ -31,14 +31,12 @@ from genselect.errors import GenselectError
 from genselect.judge import keeper
 from genselect.provenance import collect
 from genselect.provenance.attempts import last_metrics_step
-from genselect.provenance.run_directory import RunDirectory, resolve_start
+from genselect.provenance.run_directory import STOP_FILE, RunDirectory, resolve_start
 from genselect.training.guards import settings_from
 from genselect.training.verl_config import Launch, micro_batch, verl_config
 
 #: Opens the lines of the trainer that a person should see.
 PROGRESS = "genselect> "
-#: Present in a run directory when the run is to stop at the next step boundary.
-STOP_FILE = "stop_requested"
 #: Exit status of an attempt that was stopped and can be resumed (BSD's EX_TEMPFAIL): a cluster's retry goes on from it.
 STOPPED = 75
 #: Exit status of a run that a guard stopped: starting it again would only stop again.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from genselect.config import Judge, fingerprint
+from genselect.config.rollout import PART_QUESTIONS
 from genselect.config.training import Run
 from genselect.episode import TOOLS, Episode, Generated, Limits, Played, Renderer, play, score
 from genselect.errors import GenselectError
@@ -29,8 +30,6 @@ from genselect.training.rollout_engine import EPISODES_A_CARD, Policy, vllm_poli
 
 #: The step and the attempt that records name: before any training, and the only one.
 STEP, ATTEMPT = 0, 1
-#: Questions in a part.
-PART_QUESTIONS = 16
 _FORECAST_FROM = 32
 
 #: ``policy(model, run, log)``: the policy, for the length of a block.

@@ -19,9 +19,10 @@ import orjson
 from numpy.typing import NDArray
 
 from genselect.formats import read_json, write_json
+from genselect.provenance.run_directory import STOP_FILE
 from genselect.provenance.saves import Saves
 from genselect.training import calibration, episodes, guards, proofs
-from genselect.training.launcher import PROGRESS, STOP_FILE
+from genselect.training.launcher import PROGRESS
 from genselect.training.memory_check import Budget, MemoryCheck
 from genselect.training.potential import Potential, shaping
 from genselect.training.records import TokenArrays, Trajectory, episode_metrics, write_step
