@@ -26,6 +26,7 @@ include: "rules/select.smk"
 include: "rules/gates.smk"
 include: "rules/train.smk"
 include: "rules/evaluate.smk"
+include: "rules/report.smk"
 
 
 localrules:
@@ -34,6 +35,8 @@ localrules:
     gates,
     train,
     evaluate,
+    graph_rules,
+    report,
 
 
 rule all:
@@ -43,3 +46,4 @@ rule all:
         rules.gates.input,
         rules.train.input,
         rules.evaluate.input,
+        rules.report.input,

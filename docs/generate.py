@@ -1,6 +1,6 @@
-"""Write the files that are generated from the configuration's models, or check that they are in step.
+"""Write the files that are generated from the source, or check that they are in step.
 
-python docs/generate.py            writes config/schema.json and the table in config/README.md
+python docs/generate.py            writes config/schema.json, the table in config/README.md and docs/errors.md
 python docs/generate.py --check    says what differs, and fails
 """
 
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from error_index import error_index
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
@@ -64,13 +65,22 @@ def readme() -> str:
     return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
 
 
+def _generated() -> dict[str, str]:
+    """What each file should hold."""
+    return {
+        "config/schema.json": schema(),
+        "config/README.md": readme(),
+        "docs/errors.md": error_index(ROOT / "workflow/genselect"),
+    }
+
+
 def main() -> int:
     """Write, or compare with ``--check``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is out of step")
     check = parser.parse_args().check
     differs = False
-    for name, wanted in (("config/schema.json", schema()), ("config/README.md", readme())):
+    for name, wanted in _generated().items():
         path = ROOT / name
         found = path.read_text(encoding="utf-8") if path.exists() else ""
         if found == wanted:
@@ -84,7 +94,7 @@ def main() -> int:
             path.write_text(wanted, encoding="utf-8")
             print(f"wrote {name}")
     if check and differs:
-        print("error: generated files are out of step with the models\nHint: run make docs and commit what it writes.")
+        print("error: generated files are out of step with the source\nHint: run make docs and commit what it writes.")
     return int(check and differs)
 
 

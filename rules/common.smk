@@ -17,9 +17,12 @@ sys.path.insert(0, str(WORKFLOW))
 
 from genselect.config import check_config, fingerprint
 from genselect.errors import GenselectError
+from genselect.formats import write_text
 from genselect.plan import banners
+from genselect.plan import report as picturebook
 from genselect.plan.evaluation import arm_identity, evaluation_plan
 from genselect.plan.inputs import shard_names, write_resolved_config
+from genselect.plan.rule_graph import rule_graph_of
 from genselect.plan.runs import gates, resolved_runs
 from genselect.plan.runs import identity as run_identity
 from genselect.plan.selection import ALL, check_selections, rollout_identity
@@ -45,6 +48,9 @@ RUN_ROOT = f"{CONFIG.results}/runs"
 GATES = f"{CONFIG.results}/gates"
 EVALUATION = f"{CONFIG.results}/evaluation/{CONFIG.dataset.name}"
 PREREGISTRATION = f"{EVALUATION}/preregistration.json"
+REPORT = f"{CONFIG.results}/report/{CONFIG.dataset.name}"
+FIGURES = f"{REPORT}/figures"
+PAGE = f"{REPORT}/index.html"
 RESOLVED_CONFIG = f"{DATA}/config.yaml"
 LABEL_SHARDS = [
     f"{k}-of-{CONFIG.judge.shards}" for k in range(1, CONFIG.judge.shards + 1)

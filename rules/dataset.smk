@@ -26,6 +26,13 @@ if CONFIG.dataset.source == "generated":
 else:
 
     rule download_shard:
+        input:
+            # A local shard that was written anew is taken anew.
+            lambda wildcards: (
+                f"{CONFIG.dataset.local_dir}/{wildcards.name}.parquet"
+                if CONFIG.dataset.source == "local"
+                else []
+            ),
         output:
             shard=f"{DATA}/shards/{{name}}.parquet",
             seal=f"{DATA}/shards/{{name}}.parquet.seal.json",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 DATA = "results/data/mini"
@@ -65,3 +67,17 @@ def test_a_touched_large_file_runs_again_what_reads_it(checkout) -> None:
     # Content is compared below a size only; here every file counts as large.
     planned = checkout.planned("--max-checksum-file-size", "0")
     assert planned == AFTER_MERGE
+
+
+def test_a_local_shard_that_was_written_anew_is_taken_anew(checkout) -> None:
+    shards = checkout.root / "my_shards"
+    shutil.copytree(checkout.root / DATA / "shards", shards)
+    shutil.rmtree(checkout.root / DATA)
+    checkout.configure([("dataset.source", "local"), ("dataset.local_dir", "my_shards")])
+    checkout.snakemake("data")
+    assert checkout.planned() == {}
+    first = min(shards.glob("*.parquet"))
+    changed = pq.read_table(first)
+    pq.write_table(changed.slice(0, changed.num_rows - 1), shards / "new")
+    (shards / "new").rename(first)
+    assert checkout.planned() == {"download_shard": 1, "merge_candidates": 1, **AFTER_MERGE}

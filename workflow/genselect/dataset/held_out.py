@@ -50,7 +50,8 @@ def sealed_judge(folder: Path) -> str:
     judge = seal.fingerprints.get("judge") if seal is not None else None
     if seal is None or judge is None:
         raise GenselectError(
-            f"{folder / 'stats.json'}: has no seal that names the judge of the labels", "Build the rows again."
+            f"{folder / 'stats.json'}: has no seal that names the judge of the labels",
+            "Build them from labels that the workflow made: others name no judge, so nobody knows if submissions are judged alike.",
         )
     for name in FILES[:2]:
         entry = seal.output(name)
