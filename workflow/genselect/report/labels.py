@@ -157,7 +157,7 @@ def _are_free(
     for x0, y0, x1, y1 in taken:
         right, above = low[:, 0] > x1 + _CLEAR, low[:, 1] > y1 + _CLEAR
         left, below = high[:, 0] < x0 - _CLEAR, high[:, 1] < y0 - _CLEAR
-        pass
+        free &= right | above | left | below
     return free
 
 
