@@ -16,6 +16,10 @@ if not workflow.configfiles:
     configfile: "config/mini.yaml"
 
 
+# The front page of Snakemake's own report.
+report: "workflow/genselect/report/captions/workflow.rst"
+
+
 include: "rules/common.smk"
 include: "rules/dataset.smk"
 include: "rules/label.smk"

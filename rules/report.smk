@@ -40,7 +40,7 @@ rule draw_rules:
     input:
         graph=rules.graph_rules.output.graph,
     output:
-        pictures([picturebook.RULES], "Workflow"),
+        pictures([picturebook.RULES], "How it was made"),
     log:
         f"{LOGS}/draw_rules.log",
     conda:
