@@ -22,6 +22,10 @@ $(ENV_STAMP): envs/mini.lock envs/make_env.sh envs/vllm-metadata/pyproject.toml 
 
 mini: env ## run the miniature of the whole chain
 	snakemake --profile profiles/mini
+	@# The same pictures in Snakemake's own report, with its statistics of the jobs.
+	snakemake --profile profiles/mini --report results/report/mini/snakemake.html 2>results/logs/mini/snakemake_report.log \
+	  || { cat results/logs/mini/snakemake_report.log; exit 1; }
+	@echo "Snakemake's report: results/report/mini/snakemake.html"
 
 test: env ## run the tests
 	pytest -m "not soak"

@@ -131,7 +131,10 @@ onstart:
 
 
 onsuccess:
-    print(banners.success(CONFIG, DATA, LOGS, EVALUATION, STARTED), file=sys.stderr)
+    print(
+        banners.success(CONFIG, DATA, LOGS, EVALUATION, PAGE, STARTED),
+        file=sys.stderr,
+    )
 
 
 onerror:

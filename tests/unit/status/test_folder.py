@@ -119,10 +119,14 @@ def test_results_from_before_there_was_an_evaluation_wait_for_none(results: Resu
     assert {"arm", "comparison"}.isdisjoint(stage.stage for stage in status.stages)
 
 
-def test_a_report_is_shown_once_it_is_there(results: Results) -> None:
-    assert "report" not in {stage.stage for stage in results.status().stages}
-    results.file(results.root / "report.html")
-    assert stage_of(results.status(), "report").state is State.DONE
+def test_the_report_waits_for_the_comparison_and_names_its_page(results: Results) -> None:
+    waiting = stage_of(results.status(), "report")
+    assert waiting.state is State.WAITING
+    assert "comparison" in waiting.waits_for
+    results.file(results.root / "report" / "mini" / "index.html")
+    done = stage_of(results.status(), "report")
+    assert done.state is State.DONE
+    assert done.note == "report/mini/index.html"
 
 
 # Copies, torn files, nothing at all

@@ -76,7 +76,7 @@ def test_text_of_a_file_is_shown_as_text(results: Results) -> None:
 
 def test_the_totals_are_one_glance(busy: Results) -> None:
     text = " ".join(shown(busy.status(), 200).split())
-    assert "stages 10 of 14; gates 1 of 1; runs 1 done, 1 running, 1 waiting; what runs ends in 66 s; disk " in text
+    assert "stages 10 of 15; gates 1 of 1; runs 1 done, 1 running, 1 waiting; what runs ends in 66 s; disk " in text
 
 
 def test_durations_and_sizes_read_as_a_person_says_them() -> None:

@@ -31,7 +31,7 @@ def start(config: Config, resolved: str, logs: str) -> str:
     )
 
 
-def success(config: Config, data: str, logs: str, evaluation: str, started: datetime.datetime) -> str:
+def success(config: Config, data: str, logs: str, evaluation: str, page: str, started: datetime.datetime) -> str:
     """When everything asked for stands."""
     return _boxed(
         f"genselect: {config.dataset.name} is complete after {_elapsed(started)}",
@@ -39,6 +39,7 @@ def success(config: Config, data: str, logs: str, evaluation: str, started: date
         f"what was kept, and why the rest was not: {data}/stats.json",
         *(f"run {name}: {config.results}/runs/{name}/ (metrics.jsonl, records/, health.json)" for name in config.runs),
         *_verdict(Path(evaluation) / "comparison.json", started),
+        *([f"the report, to open in a browser: {page}"] if Path(page).exists() else []),
         f"logs: {logs}/",
         "next: docs/data-format.md and docs/run-directory.md say how to read them; the same command again runs only what has changed",
     )

@@ -20,9 +20,7 @@ from genselect.status.runs import run_now
 from genselect.status.stages import gate_stages, stages
 
 #: What a results folder holds, some of it at least.
-_KNOWN = ("data", "models", "runs", "rollouts", "evaluation", "gates", "logs", "benchmarks")
-#: Stages that no configuration names, with the files that they end with. Shown only when one is there.
-_LATER = (("report", ("report.html", "report.zip", "report/*.html")),)
+_KNOWN = ("data", "models", "runs", "rollouts", "evaluation", "report", "gates", "logs", "benchmarks")
 
 
 def collect(results: Path | str, config: Path | None = None, *, now: datetime.datetime | None = None) -> Status:
@@ -51,7 +49,6 @@ def collect(results: Path | str, config: Path | None = None, *, now: datetime.da
         except OSError as error:  # a folder of another user
             reader.unreadable(Path(error.filename or root), error.strerror or str(error))
     runs = _runs(root, experiments, reader)
-    found += _later(root)
     configured = {name: run for experiment in experiments for name, run in experiment.runs.items()}
     return Status(
         results=str(root),
@@ -134,15 +131,6 @@ def _run(name: str, run: Run | None, experiment: Experiment, reader: Reader) -> 
         reader.unreadable(experiment.root / "runs" / name, error.strerror or str(error))
         kind, steps = (run.kind, run.schedule.steps) if run else (None, None)
         return RunNow(name, kind, State.ABSENT, run is not None, 0, steps, problems=reader.problems)
-
-
-def _later(root: Path) -> list[Stage]:
-    found = []
-    for stage, patterns in _LATER:
-        path = next((path for pattern in patterns for path in sorted(root.glob(pattern))), None)
-        if path is not None:
-            found.append(Stage("", stage, None, State.DONE, note=path.relative_to(root).as_posix()))
-    return found
 
 
 def _totals(found: list[Stage], runs: list[RunNow]) -> Totals:

@@ -1,4 +1,4 @@
-"""The final word's stages (``rules/evaluate.smk``): baselines, arms, preregistration, comparison."""
+"""The final word's stages (``rules/evaluate.smk``, ``rules/report.smk``): baselines, arms, preregistration, comparison, report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def evaluation_stages(experiment: Experiment, reader: Reader) -> list[Stage]:
     missing = {name: _missing(experiment, f"arms/{name}.parquet", f"arm {name}") for name in plan.played}
     found = [_stage(experiment, "baselines", "baselines.parquet", "evaluate_baselines", rows, reader)]
     if not plan.played:
-        return found
+        return [*found, report_stage(experiment, reader)]
     before = [name for name in plan.played if name in plan.before]
     found += [_arm(experiment, plan.played[name], reader) for name in before]
     wanted = [*baselines, *(what for name in before for what in missing[name])]
@@ -34,7 +34,22 @@ def evaluation_stages(experiment: Experiment, reader: Reader) -> list[Stage]:
         *(what for name in plan.played for what in missing[name]),
     ]
     found.append(_stage(experiment, "comparison", "comparison.json", "compare_arms", wanted, reader))
-    return found
+    return [*found, report_stage(experiment, reader)]
+
+
+def report_stage(experiment: Experiment, reader: Reader) -> Stage:
+    """The page that says it all."""
+    page = experiment.root / "report" / experiment.name / "index.html"
+    formal = any(run.kind == "formal" for run in experiment.runs.values())
+    waits_for = [
+        *experiment.rows_missing(None),
+        *experiment.gates_missing(),
+        *(what for name in experiment.runs for what in experiment.run_missing(name)),
+        *(_missing(experiment, "comparison.json", "comparison") if formal else []),
+    ]
+    standing = standing_of(page.exists(), waits_for, log_end(reader, experiment.logs / "write_page.log"))
+    note = reader.relative(page) if page.exists() else standing.note
+    return stage_of(experiment, "report", None, standing, note, waits_for, reader.fresh())
 
 
 def _missing(experiment: Experiment, name: str, what: str) -> list[str]:
