@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import shutil
 import signal
@@ -56,8 +57,13 @@ def training(selected, tmp_path_factory):
             # One step, to see that it trains on the chosen rows; whether it learns is the benchmarks' affair.
             ("runs.overfit.schedule", {**ONE_STEP, "problems": 4}),
             ("runs.overfit.min_gain", -1.0),
+            ("evaluation.anchors", [{"run": "formal", "step": STEPS}]),
+            ("evaluation.selector.enabled", False),
         ]
     )
+    # Another run is compared than the one that was registered there: register again, before it starts.
+    for name in ("preregistration.json", "preregistration.json.seal.json"):
+        (root / "results" / "evaluation" / "mini" / name).unlink()
     copy.snakemake("gates", timeout=1500)
     return copy
 
@@ -193,6 +199,50 @@ def test_a_run_starts_from_another_runs_save_with_grpo(training) -> None:
     source = training.root / "results" / "runs" / "formal" / "checkpoints" / f"global_step_{STEPS}"
     assert (source / "start_of" / "continued").exists()
     assert (source / "data.pt").exists()
+
+
+def test_the_whole_ends_with_the_comparison_and_the_report(training) -> None:
+    done = training.snakemake(timeout=1500)
+    results = training.root / "results"
+    comparison = json.loads((results / "evaluation" / "mini" / "comparison.json").read_text())
+    assert [entry["name"] for entry in comparison["hypotheses"]] == [
+        f"formal@{STEPS} above untrained",
+        f"formal@{STEPS} above majority_8",
+    ]
+    page = (results / "report" / "mini" / "index.html").read_text()
+    for entry in comparison["hypotheses"]:
+        sentence = entry["verdict"]["sentence"]
+        assert sentence in done.stdout + done.stderr
+        assert sentence in html.unescape(page)
+    # The stop, the resume and how the other run differs can be seen.
+    assert "attempt 1: signal; attempt 2: done, from step 2" in page
+    assert "algorithm: ppo -&gt; grpo" in page.replace("&#34;", "")
+    figures = results / "report" / "mini" / "figures"
+    for picture in (
+        "forest",
+        "accuracy",
+        "cost",
+        "strata",
+        "rules",
+        "data_flow",
+        "formal/training",
+        "formal/reliability",
+    ):
+        svg = figures / f"{picture}.svg"
+        assert svg.read_text().rstrip().endswith("</svg>")
+        assert svg.with_suffix(".png").read_bytes()[1:4] == b"PNG"
+    assert "make_base_model" in (results / "report" / "mini" / "rules.dot").read_text()
+    again = training.snakemake("-n")
+    assert "Nothing to be done" in again.stdout + again.stderr
+
+
+def test_snakemakes_own_report_holds_every_picture_with_its_caption(training) -> None:
+    target = "results/report/mini/snakemake.html"
+    training.snakemake("--report", target)
+    text = (training.root / target).read_text()
+    figures = (training.root / "results" / "report" / "mini" / "figures").rglob("*.svg")
+    assert all(path.name in text for path in figures)
+    assert "Did the trained policy rise above what it is compared with?" in text
 
 
 def test_a_used_directory_is_refused_for_other_settings(training) -> None:
