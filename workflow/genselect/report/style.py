@@ -36,7 +36,7 @@ WIDTH = 5.0
 #: Pixels an inch of the PNG.
 _PNG_DPI = 200
 
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.titlesize": 10,
