@@ -38,6 +38,7 @@ from genselect.judge.prompt import JudgePrompt
 from genselect.judge.server import VllmServer
 from genselect.judge.verdict import parse_verdict, reasoning_of
 from genselect.provenance import check_seal, write_seal
+from genselect.provenance.gpu_watch import GPU_WATCH, gpu_watch
 
 #: ``reasoning`` of a label without a verdict.
 UNAVAILABLE = "The judge did not answer."
@@ -83,7 +84,9 @@ def label_candidates(
     with interruptible(how_to_go_on), Journal(folder) as job.journal, job.progress(f"labels {shard}") as job.shown:
         if reuse is not None and (known := job.journal.borrow(reuse)):
             logger.info("%d records of other journals under %s can be used", known, reuse)
-        counts = job.run()
+        owned = config.judge.kind == "vllm"  # with endpoints the cards are somebody else's
+        with gpu_watch(folder / GPU_WATCH) if owned else contextlib.nullcontext():
+            counts = job.run()
         write_jsonl(output, (label.as_json() for label in job.labels()))
         write_seal(
             output,

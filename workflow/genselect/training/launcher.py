@@ -31,6 +31,7 @@ from genselect.errors import GenselectError
 from genselect.judge import keeper
 from genselect.provenance import collect
 from genselect.provenance.attempts import last_metrics_step
+from genselect.provenance.gpu_watch import GPU_WATCH, gpu_watch
 from genselect.provenance.run_directory import STOP_FILE, RunDirectory, resolve_start
 from genselect.training.guards import settings_from
 from genselect.training.verl_config import Launch, micro_batch, verl_config
@@ -100,7 +101,8 @@ def train(inputs: Inputs) -> int:
         began = "from the initial adapters" if resume is None else f"from the save of step {resume}"
         logger.info("%s: attempt %d, %s; log: %s", inputs.name, attempt.number, began, attempt.log)
         config = _write_configs(inputs, directory, attempt.number, resume, cpu, world)
-        outcome = _Child(config, attempt.log, directory.path, cpu).run(inputs.run.timeout_s)
+        with gpu_watch(directory.path / GPU_WATCH, {"attempt": attempt.number}):
+            outcome = _Child(config, attempt.log, directory.path, cpu).run(inputs.run.timeout_s)
         step = last_metrics_step(directory.path, attempt.number)
         reason, status = _judge(directory, step, inputs.run.schedule.steps, outcome)
         attempt.end(reason, step, status)
