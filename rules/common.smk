@@ -3,6 +3,7 @@
 # needs: Snakemake's `config`
 # makes: CONFIG (checked), the paths the rules share, `results/<...>/config.yaml` (the resolved configuration) at the start of a run
 
+import atexit
 import datetime
 import re
 import shlex
@@ -63,11 +64,17 @@ shell.prefix(
 )
 SCRIPTS = WORKFLOW / "scripts"
 STARTED = datetime.datetime.now()
+TARGETS = ("all", "data", "gates", "train", "evaluate", "report")
 
 
 def identity(*sections):
     """A parameter that changes, and so reruns the rule, exactly when a setting that changes its result does."""
     return fingerprint([section.identity() for section in sections])
+
+
+def cards(count):
+    """Cards that a job asks a cluster for; none for the miniature's model, which is made for machines without any."""
+    return 0 if CONFIG.models.base.source == "made" else count
 
 
 def rows_of(chosen, part):
@@ -125,7 +132,56 @@ def waits_for(wildcards):
     return files
 
 
+def planned_costs():
+    """What the jobs of this plan cost, by estimate; empty before there is a plan."""
+    # Here, not above: only dry runs and starts need it.
+    from genselect.status.estimate import Job, estimate
+
+    # Snakemake shows no job of the plan to a Snakefile in another way.
+    planned = (
+        []
+        if workflow.dag is None
+        else workflow.dag.needrun_jobs(exclude_finished=False)
+    )
+    jobs = [
+        Job(
+            job.rule.name,
+            next(iter(job.wildcards_dict.values()), ""),
+            int(job.resources.get("gpu", 0)),
+            job.resources.get("runtime"),
+        )
+        for job in planned
+        if job.rule.name not in TARGETS
+    ]
+    return estimate(jobs, RUNS, Path(CONFIG.results), Path(BENCHMARKS))
+
+
+def tell_costs():
+    """At the end of a dry run: card hours and disk, by job and in all."""
+    if not workflow.dryrun:
+        return
+    from genselect.status.estimate import check_disk, text
+
+    costs = planned_costs()
+    if costs:
+        print(text(costs), file=sys.stderr)
+        try:
+            check_disk(costs, Path(CONFIG.results))
+        except GenselectError as error:
+            print(f"error: {error}", file=sys.stderr)
+
+
+# Snakemake has no hook for the end of a dry run.
+atexit.register(tell_costs)
+
+
 onstart:
+    from genselect.status.estimate import check_disk
+
+    try:
+        check_disk(planned_costs(), Path(CONFIG.results))
+    except GenselectError as error:
+        raise WorkflowError(str(error)) from None
     write_resolved_config(CONFIG, RESOLVED_CONFIG)
     print(banners.start(CONFIG, RESOLVED_CONFIG, LOGS), file=sys.stderr)
 

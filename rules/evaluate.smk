@@ -83,10 +83,12 @@ rule evaluate_arm:
         arm=any_of(ARMS.played),
     conda:
         "../envs/train.yaml"
-    # The engine takes the whole machine, as a run does.
+    # The engine takes the whole machine, as a run does; on a cluster it gets cores by the card (profiles/slurm).
     threads: workflow.cores or 1
     resources:
-        mem_mb=16000,
+        # One data-parallel engine over the cards of the run whose episode the arms play.
+        gpu=lambda wildcards: cards(RUNS[ARMS.like].cards),
+        mem_mb=lambda wildcards: 64000 * cards(RUNS[ARMS.like].cards) or 16000,
         runtime=2880,
     params:
         identity=lambda wildcards: fingerprint(

@@ -21,6 +21,8 @@ rule label_shard:
         "../envs/judge.yaml"
     threads: CONFIG.judge.cascade.symbolic_workers
     resources:
+        # The server that it owns takes one card; docs/slurm.md says how many each rule takes.
+        gpu=1 if CONFIG.judge.kind == "vllm" else 0,
         mem_mb=64000 if CONFIG.judge.kind == "vllm" else 4000,
         runtime=1440 if CONFIG.judge.kind != "rule" else 240,
     params:

@@ -20,10 +20,14 @@ rule rollout_policy:
         rollout="|".join(map(re.escape, CONFIG.rollouts)) or "none",
     conda:
         "../envs/train.yaml"
-    # The engine takes the whole machine, as a run does.
+    # The engine takes the whole machine, as a run does; on a cluster it gets cores by the card (profiles/slurm).
     threads: workflow.cores or 1
     resources:
-        mem_mb=16000,
+        # One data-parallel engine over the cards of the run that it is like.
+        gpu=lambda wildcards: cards(RUNS[CONFIG.rollouts[wildcards.rollout].like].cards),
+        mem_mb=lambda wildcards: (
+            64000 * cards(RUNS[CONFIG.rollouts[wildcards.rollout].like].cards) or 16000
+        ),
         runtime=1440,
     params:
         identity=lambda wildcards: fingerprint(

@@ -24,10 +24,12 @@ rule train_run:
         run="|".join(map(re.escape, RUNS)) or "none",
     conda:
         "../envs/train.yaml"
-    # A run takes the whole machine: two side by side would starve each other's rollout engine.
+    # A run takes the whole machine: two side by side would starve each other's rollout engine. On a cluster it gets cores by the card
+    # (profiles/slurm).
     threads: workflow.cores or 1
     resources:
-        mem_mb=16000,
+        gpu=lambda wildcards: cards(RUNS[wildcards.run].cards),
+        mem_mb=lambda wildcards: 100000 * cards(RUNS[wildcards.run].cards) or 16000,
         runtime=7200,
     params:
         identity=lambda wildcards: fingerprint(run_identity(RUNS[wildcards.run])),

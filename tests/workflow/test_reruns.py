@@ -81,3 +81,26 @@ def test_a_local_shard_that_was_written_anew_is_taken_anew(checkout) -> None:
     pq.write_table(changed.slice(0, changed.num_rows - 1), shards / "new")
     (shards / "new").rename(first)
     assert checkout.planned() == {"download_shard": 1, "merge_candidates": 1, **AFTER_MERGE}
+
+
+def test_a_dry_run_ends_with_what_the_plan_costs(untouched, finished) -> None:
+    said = untouched.snakemake("-n", "--configfile", "config/config.yaml").stderr
+    assert "train_run formal" in said
+    assert "card hours: " in said
+    assert "38 jobs; " in said
+    # Nothing to do costs nothing, and says nothing.
+    assert "card hours" not in finished.snakemake("-n", "data").stderr
+
+
+def test_a_plan_that_the_disk_cannot_hold_does_not_start(checkout) -> None:
+    save = checkout.root / "results" / "runs" / "smoke" / "checkpoints" / "global_step_1"
+    save.mkdir(parents=True)
+    with (save / "weights.pt").open("wb") as file:
+        file.truncate(10**13)  # a hole: it takes no room, and several such saves have room nowhere
+    (save / "complete.json").write_text("{}")
+    planned = checkout.snakemake("-n", "results/runs/formal/done.json")
+    assert "error: results: the plan leaves" in planned.stderr
+    done = checkout.snakemake("results/runs/formal/done.json", check=False)
+    assert done.returncode != 0
+    assert "runs.<name>.schedule.anchor_every" in done.stdout + done.stderr
+    assert not (checkout.root / "results" / "models").exists()

@@ -51,4 +51,6 @@ def test_the_banner_says_the_word_when_this_run_made_it(repository: Path, tmp_pa
     assert f"the final word: {tmp_path / 'comparison.md'}" in said
     assert "formal@20 above untrained? Yes, it rose above." in said
     # One of an earlier run is named, not repeated as news.
-    assert "rose" not in banners.success(config, "data", "logs", str(tmp_path), "page", now + datetime.timedelta(minutes=1))
+    assert "rose" not in banners.success(
+        config, "data", "logs", str(tmp_path), "page", now + datetime.timedelta(minutes=1)
+    )

@@ -23,13 +23,15 @@ def arm(name: str, **more: Any) -> dict[str, Any]:
 
 
 def hypothesis(name: str, word: str, *, exploratory: bool = False) -> dict[str, Any]:
-    return {"arm": name, "against": "untrained", "exploratory": exploratory, "questions": 1234, "arm_accuracy": 0.61, "against_accuracy": 0.5,
+    return {"arm": name, "against": "untrained", "exploratory": exploratory, "questions": 1234,
+            "arm_accuracy": 0.61, "against_accuracy": 0.5,
             "replicates": {"note": "One training seed."}, "verdict": {"word": word, "sentence": f"The sentence about {name}."}}  # fmt: skip
 
 
 def facts(**changes: Any) -> dict[str, Any]:
     """What a finished miniature would give, made up."""
-    run = {"name": "formal", "kind": "formal", "seed": 1, "steps": 20, "planned": 20, "attempts": ["attempt 1: killed", "attempt 2: done, from step 5"],
+    run = {"name": "formal", "kind": "formal", "seed": 1, "steps": 20, "planned": 20,
+           "attempts": ["attempt 1: killed", "attempt 2: done, from step 5"],
            "verdict": (0.5, 0.8), "held_out": [0.5, 0.75], "explores": (4.0, 2.0), "worst": "alarm", "spoke": 1,
            "findings": ["step 7, alarm: kl"], "seconds": "8 min"}  # fmt: skip
     values: dict[str, Any] = {
@@ -137,7 +139,7 @@ def test_attempts_findings_and_differences_are_told(figures) -> None:
 def test_without_a_formal_run_the_page_says_that_nothing_was_compared(figures) -> None:
     text = page(figures, comparison=None)
     assert "No run is formal, so nothing was compared." in text
-    assert "evaluation\"" not in text
+    assert 'evaluation"' not in text
 
 
 def test_a_missing_picture_is_named(figures) -> None:

@@ -216,6 +216,8 @@ class Run(Section):
     """Exactly the keys that may differ from it; null does not check."""
     timeout_s: float = Field(864000.0, gt=0, json_schema_extra=RUNTIME)
     """Seconds after which a launch is ended."""
+    step_s: float | None = Field(None, gt=0, json_schema_extra=RUNTIME)
+    """Seconds a step takes, for the plan's estimate; null takes them from the steps that were made in this results folder."""
 
     @model_validator(mode="after")
     def _what_goes_together(self) -> Run:
