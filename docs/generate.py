@@ -1,6 +1,6 @@
 """Write the files that are generated from the source, or check that they are in step.
 
-python docs/generate.py            writes config/schema.json, the table in config/README.md and docs/errors.md
+python docs/generate.py            writes config/schema.json, the tables in config/README.md and docs/study.md, and docs/errors.md
 python docs/generate.py --check    says what differs, and fails
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from error_index import error_index
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
+from study_table import study_tables
 
 from genselect.config import Config
 from genselect.config.load import is_named, section_of
@@ -56,21 +57,25 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def readme() -> str:
-    """config/README.md with its table renewed."""
-    text = (ROOT / "config/README.md").read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
+def keys() -> str:
+    """The table of every key."""
+    return "\n".join(["| key | default | changes | meaning |", "|---|---|---|---|", *rows(Config)])
+
+
+def renewed(name: str, content: str) -> str:
+    """The file ``name`` with its generated part replaced by ``content``."""
+    before, rest = (ROOT / name).read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
-    table = "\n".join(["| key | default | changes | meaning |", "|---|---|---|---|", *rows(Config)])
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{content}\n\n{END}{after}"
 
 
 def _generated() -> dict[str, str]:
     """What each file should hold."""
     return {
         "config/schema.json": schema(),
-        "config/README.md": readme(),
+        "config/README.md": renewed("config/README.md", keys()),
         "docs/errors.md": error_index(ROOT / "workflow/genselect"),
+        "docs/study.md": renewed("docs/study.md", study_tables(ROOT / "config/study.yaml")),
     }
 
 

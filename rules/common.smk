@@ -27,6 +27,7 @@ from genselect.plan.rule_graph import rule_graph_of
 from genselect.plan.runs import gates, resolved_runs
 from genselect.plan.runs import identity as run_identity
 from genselect.plan.selection import ALL, check_selections, rollout_identity
+from genselect.plan.stages import TARGETS
 
 try:
     CONFIG = check_config(
@@ -64,7 +65,6 @@ shell.prefix(
 )
 SCRIPTS = WORKFLOW / "scripts"
 STARTED = datetime.datetime.now()
-TARGETS = ("all", "data", "gates", "train", "evaluate", "report")
 
 
 def identity(*sections):

@@ -9,3 +9,6 @@ GROUPS: dict[str, str] = {
     **dict.fromkeys(("graph_rules", "draw_rules", "draw_data", "draw_run", "draw_evaluation", "write_page"), "report"),
 }  # fmt: skip
 """Part by rule."""
+
+#: Rules that only collect what others made.
+TARGETS = frozenset({"all", "data", "gates", "train", "evaluate", "report"})

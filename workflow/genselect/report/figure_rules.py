@@ -17,10 +17,8 @@ from matplotlib.path import Path as Curve
 from scipy.optimize import isotonic_regression
 
 from genselect.errors import GenselectError
+from genselect.plan.stages import TARGETS
 from genselect.report.style import BLACK, GREY, VERMILION, WIDTH, empty_figure, house_style, new_figure
-
-#: Rules that only collect what others made. One of them is left out when it has no group and nothing needs it.
-TARGETS = frozenset({"all", "data", "gates", "train", "evaluate", "report"})
 
 #: Tints light enough for black type. Each box also names its group.
 _TINTS = {
@@ -106,6 +104,7 @@ def rule_graph(graph: nx.DiGraph, groups: Mapping[str, str]) -> Figure:
         graph: As :func:`read_rule_graph` returns.
         groups: Part of the experiment by rule: data, model, gates, training, evaluation, report. Others are drawn white.
     """
+    # A target that something needs, or that has a group, is more than a target.
     idle = [rule for rule in graph if rule in TARGETS and rule not in groups and not graph.out_degree(rule)]
     shown = _sorted_graph(graph.subgraph(graph.nodes - set(idle)))
     if not shown:
