@@ -42,7 +42,7 @@ check: env ## lint, types, formats, schema in step with the models
 	snakemake --lint --configfile config/mini.yaml
 	snakemake --lint --configfile config/config.yaml
 
-docs: env ## write the generated files again: config/schema.json, the table in config/README.md, docs/errors.md
+docs: env ## write the generated files again: config/schema.json, the table in config/README.md, docs/errors.md, docs/study.md
 	python docs/generate.py
 
 lock: env ## resolve the pins in envs/ again (TORCH_LINKS: a folder with the CPU wheel of torch, if pip is told of none)

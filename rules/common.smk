@@ -18,12 +18,11 @@ sys.path.insert(0, str(WORKFLOW))
 
 from genselect.config import check_config, fingerprint
 from genselect.errors import GenselectError
-from genselect.formats import write_text
 from genselect.plan import banners
 from genselect.plan import report as picturebook
 from genselect.plan.evaluation import arm_identity, evaluation_plan
 from genselect.plan.inputs import shard_names, write_resolved_config
-from genselect.plan.rule_graph import rule_graph_of
+from genselect.plan.rule_graph import write_rule_graph
 from genselect.plan.runs import gates, resolved_runs
 from genselect.plan.runs import identity as run_identity
 from genselect.plan.selection import ALL, check_selections, rollout_identity
@@ -130,6 +129,24 @@ def waits_for(wildcards):
         # Only that it stands counts: written anew, it must not start a finished run again.
         files.append(ancient(PREREGISTRATION))
     return files
+
+
+def picture(name, category, title, *, folder="", **labels):
+    """A picture's file, marked for Snakemake's report."""
+    return report(
+        f"{FIGURES}/{folder}{name}.svg",
+        caption=f"../workflow/genselect/report/captions/{name}.rst",
+        category=category,
+        labels={"picture": title, **labels},
+    )
+
+
+def pictures(drawn, category, *, folder="", **labels):
+    """The files of ``drawn``, each SVG marked for Snakemake's report, each PNG beside it."""
+    marked = [
+        picture(one.name, category, one.title, folder=folder, **labels) for one in drawn
+    ]
+    return [*marked, *(f"{FIGURES}/{folder}{one.name}.png" for one in drawn)]
 
 
 def planned_costs():

@@ -2,37 +2,21 @@
 #
 # needs: everything before it
 # makes: report/<name>/index.html (the page, one file), report/<name>/figures/*.svg with a .png beside each.
-#        Snakemake's own report of the same pictures: `make report`
-
-
-def picture(name, category, title, *, folder="", **labels):
-    """A picture's file, marked for Snakemake's report."""
-    return report(
-        f"{FIGURES}/{folder}{name}.svg",
-        caption=f"../workflow/genselect/report/captions/{name}.rst",
-        category=category,
-        labels={"picture": title, **labels},
-    )
-
-
-def pictures(drawn, category, *, folder="", **labels):
-    """The files of ``drawn``, each SVG marked for Snakemake's report, each PNG beside it."""
-    marked = [
-        picture(one.name, category, one.title, folder=folder, **labels) for one in drawn
-    ]
-    return [*marked, *(f"{FIGURES}/{folder}{one.name}.png" for one in drawn)]
+#        Snakemake's own report of the same pictures: docs/report.md
 
 
 # Asks Snakemake itself; `run`, since whichever environment a conda rule has, it need not hold Snakemake.
 rule graph_rules:
     output:
         graph=f"{REPORT}/rules.dot",
+    log:
+        f"{LOGS}/graph_rules.log",
     params:
         # Another set of runs or arms may need other rules.
         identity=fingerprint([list(RUNS), list(ARMS.played)]),
     run:
-        write_text(
-            output.graph, rule_graph_of(workflow.main_snakefile, RESOLVED_CONFIG)
+        write_rule_graph(
+            workflow.main_snakefile, RESOLVED_CONFIG, output.graph, log[0]
         )
 
 
@@ -46,9 +30,10 @@ rule draw_rules:
     conda:
         "../envs/data.yaml"
     params:
+        picture=lambda wildcards, output: output[0],
         scripts=SCRIPTS,
     shell:
-        "exec python {params.scripts:q}/draw_rules.py --graph {input.graph:q} --output {output[0]:q} --log {log:q}"
+        "exec python {params.scripts:q}/draw_rules.py --graph {input.graph:q} --output {params.picture:q} --log {log:q}"
 
 
 rule draw_data:
@@ -68,7 +53,7 @@ rule draw_data:
     params:
         data=lambda wildcards, input: Path(input.stats).parent,
         per_row=CONFIG.build.candidates_per_row,
-        folder=FIGURES,
+        folder=lambda wildcards, output: Path(output[0]).parent,
         scripts=SCRIPTS,
     shell:
         "exec python {params.scripts:q}/draw_data.py --data {params.data:q} --per-row {params.per_row}"
@@ -95,7 +80,7 @@ rule draw_run:
         comparison=lambda wildcards, input: (
             f"--comparison {shlex.quote(input.comparison)}" if input.comparison else ""
         ),
-        folder=lambda wildcards: f"{FIGURES}/{wildcards.run}",
+        folder=lambda wildcards, output: Path(output[0]).parent,
         config=RESOLVED_CONFIG,
         scripts=SCRIPTS,
     shell:
@@ -113,7 +98,7 @@ rule draw_evaluation:
     conda:
         "../envs/data.yaml"
     params:
-        folder=FIGURES,
+        folder=lambda wildcards, output: Path(output[0]).parent,
         scripts=SCRIPTS,
     shell:
         "exec python {params.scripts:q}/draw_evaluation.py --comparison {input.comparison:q} --output-dir {params.folder:q} --log {log:q}"

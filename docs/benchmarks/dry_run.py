@@ -49,7 +49,7 @@ def main() -> None:
         "| configuration | jobs | seconds, median | least | most |",
         "|---|---|---|---|---|",
     ]
-    for config in ("config/config.yaml", "config/mini.yaml"):
+    for config in ("config/config.yaml", "config/study.yaml", "config/mini.yaml"):
         seconds, jobs = plan(config, repeats)
         rows.append(
             f"| `{config}` | {jobs} | {statistics.median(seconds):.2f} | {min(seconds):.2f} | {max(seconds):.2f} |"

@@ -95,7 +95,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path, text: str | None, what: str
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "mini.yaml"])
+@pytest.mark.parametrize("name", ["config.yaml", "mini.yaml", "study.yaml"])
 def test_shipped_configurations_fit_models_and_schema(repository: Path, name: str) -> None:
     path = repository / "config" / name
     load_config(path)

@@ -30,8 +30,19 @@ class Section(BaseModel):
             if isinstance(extra, dict) and extra.get("runtime"):
                 continue
             value = getattr(self, name)
-            kept[name] = value.identity() if isinstance(value, Section) else json_value(value)
+            kept[name] = _identity(value)
         return kept
+
+
+def _identity(value: Any) -> Any:
+    """``value`` as JSON would give it back, of sections, also those in lists and mappings, their identity."""
+    if isinstance(value, Section):
+        return value.identity()
+    if isinstance(value, list | tuple):
+        return [_identity(entry) for entry in value]
+    if isinstance(value, dict):
+        return {str(key): _identity(entry) for key, entry in value.items()}
+    return json_value(value)
 
 
 def json_value(value: Any) -> Any:

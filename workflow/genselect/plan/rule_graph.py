@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 from genselect.errors import GenselectError
+from genselect.formats import write_text
 
 
-def rule_graph_of(snakefile: Path | str, config: Path | str) -> str:
-    """What ``snakemake --rulegraph dot`` prints for the default target. Only plans; takes no lock.
+def write_rule_graph(snakefile: Path | str, config: Path | str, output: Path | str, log: Path | str) -> None:
+    """Write what ``snakemake --rulegraph dot`` prints for the default target, and what else it says into ``log``. Only plans; takes
+    no lock.
 
     Raises:
         GenselectError: Snakemake fails.
@@ -18,8 +20,9 @@ def rule_graph_of(snakefile: Path | str, config: Path | str) -> str:
     files = ["--snakefile", str(snakefile), "--configfile", str(config)]
     command = [sys.executable, "-m", "snakemake", *files, "--cores", "1", "--rulegraph", "dot"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    write_text(log, done.stderr)
     if done.returncode:
         raise GenselectError(
             f"{snakefile}: the rule graph cannot be had:\n{done.stderr.strip()}", "Mend what Snakemake names."
         )
-    return done.stdout
+    write_text(output, done.stdout)

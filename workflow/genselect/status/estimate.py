@@ -84,15 +84,15 @@ def check_disk(costs: Sequence[Cost], results: Path) -> None:
 def text(costs: Sequence[Cost]) -> str:
     """The costs as a table, with totals; jobs without cards that leave little on disk are only counted."""
     shown = [cost for cost in costs if cost.job.cards or cost.disk != 0]
+    wide = max([20, *(len(_name(cost)) for cost in shown)])
     lines = [
         "",
-        f"{'job':<44} {'cards':>5} {'hours, expected':>16} {'at most':>9} {'card hours, at most':>20} {'disk':>10}",
+        f"{'job':<{wide}} {'cards':>5} {'hours, expected':>16} {'at most':>9} {'card hours, at most':>20} {'disk':>10}",
     ]
     for cost in shown:
         at_most = None if cost.limit_h is None else cost.limit_h * cost.job.cards
-        name = f"{cost.job.rule} {cost.job.item}".strip()
         hours = f"{_hours(cost.expected_h):>16} {_hours(cost.limit_h):>9} {_hours(at_most):>20}"
-        lines.append(f"{name:<44} {cost.job.cards:>5} {hours} {_disk(cost.disk):>10}")
+        lines.append(f"{_name(cost):<{wide}} {cost.job.cards:>5} {hours} {_disk(cost.disk):>10}")
     limits = [cost.limit_h * cost.job.cards for cost in costs if cost.limit_h is not None]
     unknown = sum(1 for cost in shown if cost.expected_h is None)
     disk = sum(cost.disk or 0 for cost in costs)
@@ -109,6 +109,10 @@ def text(costs: Sequence[Cost]) -> str:
         + (f" without {blind} run(s) of which no save is there to measure" if blind else "")
     )
     return "\n".join(lines)
+
+
+def _name(cost: Cost) -> str:
+    return f"{cost.job.rule} {cost.job.item}".strip()
 
 
 def _cost(job: Job, runs: Mapping[str, Run], results: Path, benchmarks: Path, save: int | None) -> Cost:

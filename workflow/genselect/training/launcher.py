@@ -80,6 +80,7 @@ def train(inputs: Inputs) -> int:
         GenselectError: The directory is another run's or in use, a save does not fit, or verl failed.
     """
     settings_from(inputs.run.guards)  # a misspelt guard is told before minutes of start-up, not after
+    _check_layout(inputs)
     with RunDirectory(inputs.runs_root / inputs.name) as directory:
         directory.open(inputs.identity, {"kind": inputs.run.kind, **inputs.context})
         if directory.is_done():
@@ -115,6 +116,20 @@ def train(inputs: Inputs) -> int:
                 f"The whole output is in {attempt.log}. Mend the cause and start the same command again: it resumes.",
             )
         return status
+
+
+def _check_layout(inputs: Inputs) -> None:
+    """Refuse a trainer of verl's that ours does not take over: it would train without predictor, records, proofs and guards.
+
+    Raises:
+        GenselectError: ``verl`` names one.
+    """
+    mode = inputs.run.verl.get("trainer.v1.trainer_mode", "sync")
+    if mode != "sync":
+        raise GenselectError(
+            f"{inputs.name}: verl.trainer.v1.trainer_mode is {mode}, and genselect's trainer runs as sync only",
+            "Leave the key out, so that training and rollout share the cards; or leave this run out of the configuration.",
+        )
 
 
 @dataclass(frozen=True)
