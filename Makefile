@@ -45,8 +45,8 @@ check: env ## lint, types, formats, schema in step with the models
 docs: env ## write the generated files again: config/schema.json, the table in config/README.md, docs/errors.md, docs/study.md
 	python docs/generate.py
 
-lock: env ## resolve the pins in envs/ again (TORCH_LINKS: a folder with the CPU wheel of torch, if pip is told of none)
-	python envs/make_locks.py $(if $(TORCH_LINKS),--find-links $(TORCH_LINKS))
+lock: env ## resolve envs/*.in; pins that stand stay (UPGRADE=1: all may move; TORCH_LINKS: a folder with the CPU wheel of torch)
+	python envs/make_locks.py $(if $(TORCH_LINKS),--find-links $(TORCH_LINKS)) $(if $(UPGRADE),--upgrade)
 
 clean: ## remove results (the environment stays)
 	rm -rf results .snakemake

@@ -64,6 +64,8 @@ def test_conda_environments_pin_every_package_they_were_asked_for(repository: Pa
     pins = {match[1].lower().replace("_", "-") for entry in pip["pip"] if (match := PIN.match(entry))}
     assert len(pins) == len(pip["pip"])
     asked = (repository / "envs" / f"{name}.in").read_text()
+    for other in re.findall(r"^-r (\S+)", asked, re.MULTILINE):
+        asked += (repository / "envs" / other).read_text()
     for line in asked.splitlines():
         word = re.match(r"[A-Za-z0-9][A-Za-z0-9_-]*", line)
         if word:
