@@ -13,7 +13,7 @@ from genselect.formats import write_json
 from genselect.memory.architecture import Architecture, model_architecture, read_architecture
 from genselect.memory.predict import CARDS, GIB, predict
 from genselect.memory.report import as_json, as_text
-from genselect.memory.settings import Layout
+from genselect.memory.settings import Layout, run_settings
 from genselect.plan.runs import resolved_runs
 from genselect.provenance.difference import did_you_mean
 
@@ -26,13 +26,9 @@ def main(arguments: argparse.Namespace) -> None:
     runs = resolved_runs(config)
     if arguments.run not in runs:
         raise GenselectError(f"--run {arguments.run}: there is no such run", did_you_mean(arguments.run, runs))
-    chosen = runs[arguments.run]
     architecture = architecture_of(config, arguments.model_config)
-    layouts = [Layout.parse(text) for text in arguments.layout or [str(chosen.cards)]]
-    # Here, not above: it brings verl's configuration along.
-    from genselect.training.memory_settings import run_settings
-
-    settings = run_settings(chosen, arguments.run)
+    settings = run_settings(runs[arguments.run], arguments.run)
+    layouts = [Layout.parse(text) for text in arguments.layout or []] or [settings.layout]
     written = []
     for layout in layouts:
         prediction = predict(
@@ -82,12 +78,18 @@ parser.add_argument("--run", required=True, help="name of the run")
 parser.add_argument(
     "--layout",
     action="append",
-    help="8: cards that train and roll out in turn; 4+3+1: train, roll out, judge. Again for another. Default: runs.<name>.cards",
+    help="8: cards that train and roll out in turn; 4+3+1: train, roll out, judge. Again for another. Default: the run's own",
 )
-parser.add_argument("--model-config", type=Path, help="the model's config.json; default: the workflow's own folder, else known by name")
+parser.add_argument(
+    "--model-config", type=Path, help="the model's config.json; default: the workflow's own folder, else known by name"
+)
 parser.add_argument("--card", default="H200", help=f"{' or '.join(CARDS)}, or GiB of a card (default: H200)")
-parser.add_argument("--context", type=float, default=1.0, help="GiB that a process has on a card besides tensors; assumed (default: 1)")
-parser.add_argument("--caches-emptied", action="store_true", help="as if every process gave its allocator's cache back after its stages")
+parser.add_argument(
+    "--context", type=float, default=1.0, help="GiB that a process has on a card besides tensors; assumed (default: 1)"
+)
+parser.add_argument(
+    "--caches-emptied", action="store_true", help="as if every process gave its allocator's cache back after its stages"
+)
 parser.add_argument("--json", type=Path, help="write the figures there, in bytes")
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ Counting weights (:mod:`.architecture`, :mod:`.weights`, :mod:`.engine`) imports
 torch's own memory tracker, which runs transformers' Qwen3.5 layers on meta tensors: shapes without values.
 """
 
-from genselect.memory.architecture import Architecture, model_architecture, read_architecture
+from genselect.memory.architecture import Architecture, architecture_from, model_architecture, read_architecture
 from genselect.memory.weights import adapter_weights, all_weights, save_bytes
 
 __all__ = [
     "Architecture",
     "adapter_weights",
     "all_weights",
+    "architecture_from",
     "model_architecture",
     "read_architecture",
     "save_bytes",

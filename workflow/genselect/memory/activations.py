@@ -7,6 +7,9 @@ tracked, one and two repetitions of the pattern of layers, and the rest follows:
 Left out, as small: rotary tables, ids, losses (some bytes a token), and the kernels' own workspaces.
 """
 
+# torch has no types here (pyproject.toml), so its classes are Any to mypy.
+# mypy: disable-error-code="misc"
+
 from __future__ import annotations
 
 import functools
@@ -222,12 +225,14 @@ class Stack(nn.Module):
         batch, time, _ = hidden.shape
         turned = int(0.25 * self.shape.architecture.head_dim)  # Qwen3.5 turns a quarter of each head
         positions = (hidden.new_empty(batch, time, turned), hidden.new_empty(batch, time, turned))
+        # transformers' eager attention adds one; kernels know that attention looks back.
+        mask = None if self.shape.stand_ins else hidden.new_zeros(1, 1, time, time)
         for layer in self.layers:
             if self.shape.checkpointing and torch.is_grad_enabled():
                 options = {"use_reentrant": False, "preserve_rng_state": False}
-                hidden = checkpoint(functools.partial(_call, layer), hidden, positions, **options)
+                hidden = checkpoint(functools.partial(_call, layer), hidden, positions, mask, **options)
             else:
-                hidden = _call(layer, hidden, positions)
+                hidden = _call(layer, hidden, positions, mask)
         hidden = self.norm(hidden)
         if self.shape.head == "value":
             scores: Tensor = self.score(hidden).squeeze(-1)
@@ -241,14 +246,14 @@ class Stack(nn.Module):
         weight = hidden.new_empty(*size, dtype=_kind(shape.head_bytes))
         labels = torch.zeros(len(hidden), dtype=torch.long, device=hidden.device)
         if shape.fused_head:
-            log_probs: Tensor = kernels.FusedHead.apply(hidden.to(weight.dtype), weight, labels)[0]  # type: ignore[no-untyped-call]
+            log_probs: Tensor = kernels.FusedHead.apply(hidden.to(weight.dtype), weight, labels)[0]
             return log_probs
         logits = (hidden @ weight.to(hidden.dtype).t()).float()
         return logits.log_softmax(dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
 
-def _call(layer: nn.Module, hidden: Tensor, positions: tuple[Tensor, Tensor]) -> Tensor:
-    output: Tensor = layer(hidden, position_embeddings=positions)
+def _call(layer: nn.Module, hidden: Tensor, positions: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+    output: Tensor = layer(hidden, position_embeddings=positions, attention_mask=mask)
     return output
 
 

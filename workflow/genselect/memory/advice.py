@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,102 +21,115 @@ class Advice:
 
     kind: str
     """Of :data:`KINDS`."""
+    setting: str
+    """The key that it changes."""
+    value: float | None
+    """What a number is to be at most; None for what is no number."""
     text: str
 
 
 def advise(prediction: Prediction, run: str) -> list[Advice]:
     """Changes to ``run`` for every stage that takes too much, in the order of :data:`KINDS`; empty when all fits.
 
-    Token budgets that would fit are computed, for activations grow evenly with tokens; each is meant by itself.
+    Token budgets that would fit are computed, for activations grow evenly with tokens; each is meant by itself. Where two stages ask
+    the same setting to be lowered, the lower one stands.
     """
     found: list[Advice] = []
+    if prediction.engine.rows < 1:
+        found += _for_rows(prediction, run)
     for stage in prediction.stages:
         if stage.cards != "judge" and stage.total > prediction.usable:
             found += _for_stage(prediction, stage, run)
-    if prediction.engine.rows < 1:
-        found += _for_rows(prediction, run)
-    unique = list(dict.fromkeys(found))
-    return sorted(unique, key=lambda advice: KINDS.index(advice.kind))
+    strictest: dict[str, Advice] = {}
+    for advice in found:
+        known = strictest.get(advice.setting)
+        if known is None or (advice.value or 0) <= (known.value or 0):
+            strictest[advice.setting] = advice
+    return sorted(strictest.values(), key=lambda advice: KINDS.index(advice.kind))
 
 
 def _for_stage(prediction: Prediction, stage: Stage, run: str) -> Iterator[Advice]:
-    over = stage.total - prediction.usable
     if stage.model and stage.tokens:
-        model = prediction.settings.model(stage.model)
-        yield from _for_model(prediction, stage, model, run)
-    elif stage.parts.get("engine"):
-        share = prediction.settings.engine.share - over / prediction.card
-        fitting = int(share / _ENGINE_STEP) * _ENGINE_STEP
+        yield from _for_model(prediction, stage, prediction.settings.model(stage.model), run)
+    elif stage.name == "rollout":
+        share = prediction.settings.engine.share - (stage.total - prediction.usable) / prediction.card
+        fitting = math.floor(share / _ENGINE_STEP) * _ENGINE_STEP
         if fitting > 0:
-            yield Advice(
-                "engine's share",
-                f"runs.{run}.verl: {{actor_rollout_ref.rollout.gpu_memory_utilization: {fitting:.2f}}} "
-                f"(now {prediction.settings.engine.share:.2f}; {stage.name} on the {stage.cards} cards)",
-            )
+            yield _engine_share(f"{fitting:.2f} (now {prediction.settings.engine.share:.2f})", run, fitting)
     if stage.cards == "train":
-        yield Advice("more cards", f"runs.{run}.cards: more than {prediction.layout.train} cut weights and moments smaller")
-        yield from _offload(prediction, stage, run)
+        key = f"runs.{run}.cards"
+        yield Advice(
+            "more cards", key, None, f"{key}: more than {prediction.layout.train} cut weights and moments smaller"
+        )
+        yield from _offload(prediction, run)
+
+
+def _engine_share(text: str, run: str, value: float) -> Advice:
+    key = f"runs.{run}.verl.actor_rollout_ref.rollout.gpu_memory_utilization"
+    return Advice("engine's share", key, value, f"{key}: {text}")
 
 
 def _for_model(prediction: Prediction, stage: Stage, model: TrainedModel, run: str) -> Iterator[Advice]:
-    where = "actor_rollout_ref" if model.name == "actor" else "critic"
     assert stage.tokens is not None
     fixed = stage.total - stage.per_token * stage.tokens
-    fitting = int((prediction.usable - fixed) / stage.per_token / _TOKENS) * _TOKENS if stage.per_token else 0
+    fitting = math.floor((prediction.usable - fixed) / stage.per_token / _TOKENS) * _TOKENS if stage.per_token else 0
     longest = prediction.settings.longest
+    key = f"runs.{run}.tokens.{model.name}_budget"
     if model.packed and longest <= fitting < model.budget:
-        yield Advice(
-            "token budgets",
-            f"runs.{run}.tokens.{model.name}_budget: {fitting} (now {model.budget}; {stage.name} then takes "
-            f"{(fixed + stage.per_token * fitting) / GIB:.1f} GiB)",
-        )
+        then = (fixed + stage.per_token * fitting) / GIB
+        text = f"{key}: {fitting} (now {model.budget}; {stage.name} then takes {then:.1f} GiB)"
+        yield Advice("token budgets", key, fitting, text)
     elif model.budget > longest:
-        yield Advice(
-            "token budgets",
-            f"runs.{run}.tokens.{model.name}_budget: {longest} (now {model.budget}), the longest row; a lower one changes nothing, "
-            f"and {stage.name} needs more than this",
-        )
-    if not model.packed:
-        yield Advice("switches", f"runs.{run}.tokens.packing: true (padded rows are computed to the length of the longest)")
-    if not model.checkpointing:
-        yield Advice("switches", f"runs.{run}.verl: {{{where}.model.enable_gradient_checkpointing: true}}")
-    if not model.fused_head and model.head == "policy":
-        yield Advice("switches", f"runs.{run}.verl: {{actor_rollout_ref.model.use_fused_kernels: true}}")
+        text = f"{key}: {longest} (now {model.budget}), the longest row: a lower one changes nothing, and {stage.name} needs more"
+        yield Advice("token budgets", key, longest, text)
+    yield from _switches(model, run)
     if fitting < longest:
-        if fitting > 0:
-            yield Advice(
-                "row length",
-                f"runs.{run}.tokens: prompt + response of at most {fitting} (now {longest}): a row longer than the budget is computed "
-                f"whole all the same ({stage.name})",
-            )
-        engine = "actor_rollout_ref.actor.fsdp_config" if model.name == "actor" else "critic.fsdp"
-        yield Advice(
-            "sequence parallel",
-            f"runs.{run}.verl: {{{engine}.ulysses_sequence_parallel_size: {2 * model.sequence_parallel}}} cuts each row over so many "
-            f"cards ({stage.name})",
+        yield from _long_rows(prediction, stage, model, run, fitting)
+
+
+def _switches(model: TrainedModel, run: str) -> Iterator[Advice]:
+    where = "actor_rollout_ref" if model.name == "actor" else "critic"
+    wanted = {
+        f"runs.{run}.tokens.packing": model.packed,
+        f"runs.{run}.verl.{where}.model.enable_gradient_checkpointing": model.checkpointing,
+        f"runs.{run}.verl.actor_rollout_ref.model.use_fused_kernels": model.fused_head or model.head == "value",
+    }
+    for key, given in wanted.items():
+        if not given:
+            yield Advice("switches", key, None, f"{key}: true")
+
+
+def _long_rows(prediction: Prediction, stage: Stage, model: TrainedModel, run: str, fitting: int) -> Iterator[Advice]:
+    if fitting > 0:
+        key = f"runs.{run}.tokens.response"
+        text = (
+            f"{key}: prompt and response of at most {fitting} tokens (now {prediction.settings.longest}): a row longer than the "
+            f"budget is computed whole all the same ({stage.name})"
         )
+        yield Advice("row length", key, fitting, text)
+    key = f"{_engine_of(model, run)}.ulysses_sequence_parallel_size"
+    text = f"{key}: {2 * model.sequence_parallel} (each row over so many cards; {stage.name})"
+    yield Advice("sequence parallel", key, None, text)
 
 
-def _offload(prediction: Prediction, stage: Stage, run: str) -> Iterator[Advice]:
-    for model in prediction.settings.models:
-        if model.name == "predictor":
-            continue  # its settings are the critic's
-        engine = "actor_rollout_ref.actor.fsdp_config" if model.name == "actor" else "critic.fsdp"
-        for key, done in (("optimizer_offload", model.offload_optimiser), ("param_offload", model.offload_weights)):
-            if not done:
-                yield Advice(
-                    "offload", f"runs.{run}.verl: {{{engine}.{key}: true}} (to the host's memory and back in every stage; last)"
-                )
+def _engine_of(model: TrainedModel, run: str) -> str:
+    """The predictor's is the critic's."""
+    return f"runs.{run}.verl.{'actor_rollout_ref.actor.fsdp_config' if model.name == 'actor' else 'critic.fsdp'}"
+
+
+def _offload(prediction: Prediction, run: str) -> Iterator[Advice]:
+    offloads = {"optimizer_offload": "offload_optimiser", "param_offload": "offload_weights"}
+    for option, given in offloads.items():
+        for model in prediction.settings.models:
+            if not getattr(model, given):
+                key = f"{_engine_of(model, run)}.{option}"
+                yield Advice("offload", key, None, f"{key}: true (to the host's memory and back in every stage)")
 
 
 def _for_rows(prediction: Prediction, run: str) -> Iterator[Advice]:
     engine = prediction.engine
-    need = (engine.weights + engine.working + engine.row) / prediction.card
-    if need < 1:
-        share = -(-need // _ENGINE_STEP) * _ENGINE_STEP
-        yield Advice(
-            "engine's share",
-            f"runs.{run}.verl: {{actor_rollout_ref.rollout.gpu_memory_utilization: {share:.2f}}} at least: the engine's cache must "
-            "hold one row of the longest length",
-        )
-    yield Advice("row length", f"runs.{run}.tokens.response: shorter, so that a row fits into the engine's cache")
+    share = math.ceil((engine.weights + engine.working + engine.row) / prediction.card / _ENGINE_STEP) * _ENGINE_STEP
+    if share < 1:
+        yield _engine_share(f"{share:.2f} at least: the engine's cache must hold one row of the longest length", run, 0)
+    key = f"runs.{run}.tokens.response"
+    yield Advice("row length", key, 0, f"{key}: shorter, so that one row fits into the engine's cache")

@@ -89,7 +89,7 @@ def read_architecture(path: Path) -> Architecture:
         raise GenselectError(
             f"{path}: is not JSON: {error}", "Give the model's config.json as it is on the Hub."
         ) from error
-    return _from_config(read, str(path))
+    return architecture_from(read, str(path))
 
 
 def model_architecture(repo_id: str) -> Architecture:
@@ -103,10 +103,15 @@ def model_architecture(repo_id: str) -> Architecture:
             f"{repo_id}: its architecture is not known here (known: {', '.join(KNOWN)})",
             "Give its config.json with --model-config; no weights are needed.",
         )
-    return _from_config(KNOWN[repo_id], f"{repo_id} (genselect/memory/known.py)")
+    return architecture_from(KNOWN[repo_id], f"{repo_id} (genselect/memory/known.py)")
 
 
-def _from_config(config: Mapping[str, Any], source: str) -> Architecture:
+def architecture_from(config: Mapping[str, Any], source: str) -> Architecture:
+    """From the contents of a ``config.json``; ``source`` is named in errors and in the report.
+
+    Raises:
+        GenselectError: It is no Qwen3.5 configuration.
+    """
     text = config.get("text_config", config)
     names = (
         "vocab_size hidden_size intermediate_size num_attention_heads num_key_value_heads head_dim linear_conv_kernel_dim "

@@ -205,7 +205,9 @@ class _Card:
         computed = {name: self._computed(name, _STEP[name]) for name in _STEP if _STEP[name] in self.memories}
         predictor = max((self._working(computed[name]) for name in computed if _STEP[name] == "predictor"), default=0)
         yield from self._rollout(engine, predictor)
-        taken = 0
+        ours = [self._working(computed[name]) for name in computed if _STEP[name] != "predictor"]
+        # verl empties the cache of actor and critic when it sends weights to an engine on the same card.
+        taken = 0 if self.layout.colocated else max(ours)
         for name, parts in computed.items():
             model = self.settings.model(_STEP[name])
             mine = model.process == _ACTOR_CRITIC

@@ -66,7 +66,9 @@ def _words(p: Prediction) -> list[str]:
         "contexts: assumed (--context), not computed. Fragmentation is not in the table: that is what the free tenth is for.",
     ]
     if any(stage.cards == "judge" for stage in p.stages):
-        words.append("judge: the share that its server takes by itself; whether its model fits into it is not looked at here.")
+        words.append(
+            "judge: the share that its server takes by itself; whether its model fits into it is not looked at here."
+        )
     return words
 
 

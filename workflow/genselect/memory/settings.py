@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.memory.weights import Head
 
@@ -113,10 +115,30 @@ class Settings:
     engine: Engine
     longest: int
     """Tokens of the longest row: prompt and response."""
+    layout: Layout
+    """The run's own; the prediction may be of another."""
 
     def model(self, name: str) -> TrainedModel:
         """By name; there must be one."""
         return next(model for model in self.models if model.name == name)
+
+
+def run_settings(run: Run, name: str) -> Settings:
+    """Of a resolved run on cards, through the same table that a launch goes through (needs verl installed, and no machine).
+
+    Raises:
+        GenselectError: A key of the run's ``verl`` section is not one of verl's, or a type of numbers is not known.
+    """
+    from omegaconf import OmegaConf
+
+    from genselect.training.verl_config import Launch, verl_config
+
+    nowhere = Path("absent")
+    paths = dict.fromkeys(("model", "train_rows", "val_rows", "directory", "agent_loop"), nowhere)
+    launch = Launch(name=name, **paths, attempt=1, resume_from=None, total_steps=run.schedule.steps, cpu=False)
+    extension = {"predictor": run.predictor.enabled, "predictor_budget": run.tokens.predictor_budget}
+    config: Any = OmegaConf.to_container(verl_config(run, launch, extension), resolve=True)
+    return settings_of(config)
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:
@@ -143,6 +165,7 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
     return Settings(
         models=tuple(_model(name, config) for name in names),
         longest=longest,
+        layout=_layout(config),
         engine=Engine(
             share=float(rollout["gpu_memory_utilization"]),
             sleeps=bool(rollout["free_cache_engine"]),
@@ -156,6 +179,14 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
             bucket=bucket << 20,
         ),
     )
+
+
+def _layout(config: Mapping[str, Any]) -> Layout:
+    trainer, rollout = config["trainer"], config["actor_rollout_ref"]["rollout"]
+    train = int(trainer["nnodes"]) * int(trainer["n_gpus_per_node"])
+    if config["actor_rollout_ref"].get("hybrid_engine", True):
+        return Layout(train)
+    return Layout(train, int(rollout["nnodes"]) * int(rollout["n_gpus_per_node"]))
 
 
 def _model(name: str, config: Mapping[str, Any]) -> TrainedModel:

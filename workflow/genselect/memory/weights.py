@@ -55,7 +55,7 @@ def all_weights(architecture: Architecture, head: Head, rank: int = 0) -> list[W
     adapters = [adapter for weight in base if weight.linear for adapter in _adapter(weight, rank)]
     # A value model's head is new, so it is trained whole.
     return [
-        *(Weight(w.name, w.shape, w.group, w.linear, w.name == "score.weight") for w in base),
+        *(Weight(w.name, w.shape, w.group, w.linear, w.name.startswith("score.")) for w in base),
         *adapters,
     ]
 

@@ -64,6 +64,8 @@ class MemoryCheck:
     production: Mapping[str, int]
     """``problems``, ``samples``, ``prompt_tokens``, ``response_tokens``."""
     ppo_epochs: int
+    predicted: Mapping[str, float] | None = None
+    """GiB that were foreseen for the process that computes, by stage; None where nobody foresaw anything."""
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     def begin_step(self) -> None:
@@ -102,6 +104,7 @@ class MemoryCheck:
             "production_batch": production,
             "ppo_epochs": self.ppo_epochs,
             "measured": measured,
+            "predicted": dict(self.predicted) if self.predicted is not None else None,
         }
 
     def write(self, folder: Path, real_step: Mapping[str, Any]) -> Path:

@@ -158,6 +158,7 @@ class StepRecorder:
         self._write_metrics(step, {**line, **self._validation})
         self._validation = {}
         if memory:
+            _foresee(memory[0], folder / "attempts" / f"{self.settings.attempt}.verl.yaml")
             _write_memory_check(folder, step, *memory, line, timing)
         self._seal_save(step)
         stop = self._judge(step, judged)
@@ -281,6 +282,14 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
         if "actor/ppo_kl_max" in line:
             line["actor/ppo_kl"] = line["actor/ppo_kl_max"]
     return steps
+
+
+def _foresee(check: MemoryCheck, config: Path) -> None:
+    """Put the estimate beside the measurement. On a CPU there is none: its peaks are a process's, with all that it has imported."""
+    if check.device != "cpu":
+        from genselect.memory.check import predicted_peaks
+
+        check.predicted = predicted_peaks(config, check.world_size)
 
 
 def _write_memory_check(
