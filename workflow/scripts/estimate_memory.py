@@ -37,7 +37,7 @@ def main(arguments: argparse.Namespace) -> None:
             layout,
             int(card_gib(arguments.card) * GIB),
             context=int(arguments.context * GIB),
-            caches_kept=not arguments.caches_emptied,
+            caches_kept=arguments.caches_kept,
         )
         print(as_text(prediction, arguments.run), end="\n\n")
         written.append(as_json(prediction, arguments.run))
@@ -88,7 +88,9 @@ parser.add_argument(
     "--context", type=float, default=1.0, help="GiB that a process has on a card besides tensors; assumed (default: 1)"
 )
 parser.add_argument(
-    "--caches-emptied", action="store_true", help="as if every process gave its allocator's cache back after its stages"
+    "--caches-kept",
+    action="store_true",
+    help="as if no process gave its allocator's cache back after a stage, as in verl's engines",
 )
 parser.add_argument("--json", type=Path, help="write the figures there, in bytes")
 

@@ -85,7 +85,7 @@ def test_cards_apart_have_no_engine_beside_the_trainer(small: Architecture) -> N
 
 
 def test_what_the_predictors_process_keeps_the_critic_cannot_have(small: Architecture) -> None:
-    kept, emptied = foresee(small), foresee(small, caches_kept=False)
+    kept, emptied = foresee(small, caches_kept=True), foresee(small)
     predictor = stage(kept, "update_predictor")
     working = sum(predictor.parts[name] for name in ("gradients", "gathered", "activations"))
     assert stage(kept, "update_critic").parts["cached elsewhere"] == working

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from genselect.config.training import Run
-from genselect.training.engines import PolicyEngine, SubmitEngine, ValueEngine, register, seeded
+from genselect.training.engines import GivesBack, PolicyEngine, SubmitEngine, ValueEngine, register, seeded
 from genselect.training.verl_config import verl_config
 
 
@@ -48,3 +50,30 @@ def _launch():
     from test_verl_config import launch
 
     return launch()
+
+
+def test_an_engine_gives_its_cache_back_at_the_end_of_a_stage_and_not_of_each_mini_batch(monkeypatch) -> None:
+    given: list[str] = []
+
+    class Verls:
+        def train_mode(self, **options: object) -> contextlib.AbstractContextManager[None]:
+            return contextlib.nullcontext()
+
+        eval_mode = train_mode
+
+    class Engine(GivesBack, Verls):
+        pass
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given.append("cache"))
+    with Engine().train_mode(disable_auto_offload=False):
+        for _ in range(3):
+            with Engine().train_mode(disable_auto_offload=True):
+                pass
+        assert given == []
+    assert given == ["cache"]
+    with Engine().eval_mode():
+        pass
+    assert given == ["cache", "cache"]
+    # Both of verl's networks are made so.
+    assert all(issubclass(engine, GivesBack) for engine in (PolicyEngine, ValueEngine, SubmitEngine))

@@ -144,7 +144,7 @@ def predict(
     card: int,
     *,
     context: int = GIB,
-    caches_kept: bool = True,
+    caches_kept: bool = False,
     activations: Activations | None = None,
 ) -> Prediction:
     """What every stage takes of every kind of card.
@@ -155,7 +155,8 @@ def predict(
         layout: Which cards do what.
         card: Bytes of a card.
         context: Bytes that each process has on a card besides tensors (CUDA context, communication, workspaces). Assumed, not computed.
-        caches_kept: Allocators keep what another process on the card then lacks, as the trainer works today.
+        caches_kept: Allocators keep what another process on the card then lacks, as in verl's own engines; ours give it back
+            (``genselect.training.engines``).
         activations: Instead of torch's tracker, for tests.
     """
     card_of = _Card(architecture, settings, layout, context, caches_kept, activations or tracked)
