@@ -152,7 +152,7 @@ def pictures(drawn, category, *, folder="", **labels):
 def planned_costs():
     """What the jobs of this plan cost, by estimate; empty before there is a plan."""
     # Here, not above: only dry runs and starts need it.
-    from genselect.status.estimate import Job, estimate
+    from genselect.status.estimate import Job, estimate, known_architecture
 
     # Snakemake shows no job of the plan to a Snakefile in another way.
     planned = (
@@ -170,7 +170,9 @@ def planned_costs():
         for job in planned
         if job.rule.name not in TARGETS
     ]
-    return estimate(jobs, RUNS, Path(CONFIG.results), Path(BENCHMARKS))
+    return estimate(
+        jobs, RUNS, Path(CONFIG.results), Path(BENCHMARKS), known_architecture(CONFIG)
+    )
 
 
 def tell_costs():

@@ -2,22 +2,19 @@
 """What a run needs of each card, stage by stage, and what to change first when it does not fit. Needs no card and no weights."""
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
 from genselect.cli import run
-from genselect.config import Config, load_config
+from genselect.config import load_config
 from genselect.errors import GenselectError
 from genselect.formats import write_json
-from genselect.memory.architecture import Architecture, model_architecture, read_architecture
+from genselect.memory.architecture import architecture_of
 from genselect.memory.predict import CARDS, GIB, predict
 from genselect.memory.report import as_json, as_text
 from genselect.memory.settings import Layout, run_settings
 from genselect.plan.runs import resolved_runs
 from genselect.provenance.difference import did_you_mean
-
-logger = logging.getLogger("genselect")
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -43,22 +40,6 @@ def main(arguments: argparse.Namespace) -> None:
         written.append(as_json(prediction, arguments.run))
     if arguments.json:
         write_json(arguments.json, {"estimates": written})
-
-
-def architecture_of(config: Config, named: Path | None) -> Architecture:
-    """From the named file, the model's folder of this workflow, or what is known of the model by name."""
-    if named:
-        return read_architecture(named)
-    base = config.models.base
-    folder = base.path if base.source == "local" and base.path else config.results / "models" / config.dataset.name
-    if (folder / "config.json").exists():
-        return read_architecture(folder)
-    if base.source == "hub":
-        return model_architecture(base.repo_id)
-    raise GenselectError(
-        f"{folder / 'config.json'}: is not there yet",
-        "Name the model's config.json with --model-config, or have the workflow bring the model first.",
-    )
 
 
 def card_gib(text: str) -> float:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from genselect.config.training import Run
+from genselect.config.training import Predictor, Run
 from genselect.errors import GenselectError
-from genselect.status.estimate import Job, check_disk, estimate, text
+from genselect.memory import model_architecture
+from genselect.status.estimate import Job, check_disk, estimate, foreseen_save_bytes, text
 
 FORMAL = Run.model_validate({"kind": "formal", "schedule": {"steps": 20, "save_every": 5, "anchor_every": 10}})
 RUNS = {
@@ -88,3 +89,13 @@ def test_a_disk_that_cannot_hold_the_saves_is_refused(tmp_path: Path, monkeypatc
     with pytest.raises(GenselectError, match=r"the plan leaves .* of saves.*most of it: formal") as caught:
         check_disk(costs, tmp_path)
     assert "anchor_every" in caught.value.hint
+
+
+def test_before_there_is_a_save_its_size_is_counted_from_the_models_weights(tmp_path: Path) -> None:
+    model = model_architecture("Qwen/Qwen3.5-9B")
+    cost = next(iter(estimate(JOBS[1:2], RUNS, tmp_path, tmp_path / "benchmarks", model)))
+    # Two kept saves of three models of nine billion weights in 32 bits each.
+    assert cost.disk is not None
+    assert 200 < cost.disk / 2**30 < 230
+    alone = FORMAL.model_copy(update={"algorithm": "grpo", "predictor": Predictor(enabled=False)})
+    assert foreseen_save_bytes(model, alone) < foreseen_save_bytes(model, FORMAL) / 2

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from genselect.config import Config
 from genselect.errors import GenselectError
 from genselect.memory.known import KNOWN
 
@@ -155,3 +156,23 @@ def _layer_types(text: Mapping[str, Any], source: str) -> tuple[str, ...]:
             f"Each layer is {LINEAR} or {FULL}; without layer_types, num_hidden_layers and full_attention_interval say it.",
         )
     return tuple(types)
+
+
+def architecture_of(config: Config, named: Path | None = None) -> Architecture:
+    """From the named file, the model's folder of this workflow, or what is known of the model by name.
+
+    Raises:
+        GenselectError: The file is not there, is no such configuration, or nothing is known of the model.
+    """
+    if named:
+        return read_architecture(named)
+    base = config.models.base
+    folder = base.path if base.source == "local" and base.path else config.results / "models" / config.dataset.name
+    if (folder / "config.json").exists():
+        return read_architecture(folder)
+    if base.source == "hub":
+        return model_architecture(base.repo_id)
+    raise GenselectError(
+        f"{folder / 'config.json'}: is not there yet",
+        "Name the model's config.json with --model-config, or have the workflow bring the model first.",
+    )

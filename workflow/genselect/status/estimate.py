@@ -1,7 +1,8 @@
 """What a plan will cost, before it is started: card hours of each job, disk of each run, their totals.
 
-Nothing is guessed. Hours are the time limit that a job asks for (*at most*) and, where steps or the same job have been timed in this
-results folder or the configuration says ``step_s``, what they took (*expected*). Disk is saves kept × bytes of a save that is there.
+Hours are the time limit that a job asks for (*at most*) and, where steps or the same job have been timed in this results folder or the
+configuration says ``step_s``, what they took (*expected*). Disk is saves kept × bytes of a save: of one that is there, else counted
+from the model's weights.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import csv
 import json
 import shutil
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from genselect.config import Config
 from genselect.config.training import Run
 from genselect.errors import GenselectError
+from genselect.memory import Architecture, save_bytes
+from genselect.memory.architecture import architecture_of
 from genselect.status.disk import kept_saves
 from genselect.status.reading import size
 
@@ -50,7 +54,13 @@ class Cost:
         return None if self.job.limit_min is None else self.job.limit_min / 60
 
 
-def estimate(jobs: Iterable[Job], runs: Mapping[str, Run], results: Path, benchmarks: Path) -> list[Cost]:
+def estimate(
+    jobs: Iterable[Job],
+    runs: Mapping[str, Run],
+    results: Path,
+    benchmarks: Path,
+    architecture: Architecture | None = None,
+) -> list[Cost]:
     """The costs of ``jobs``, most card hours first.
 
     Args:
@@ -58,10 +68,30 @@ def estimate(jobs: Iterable[Job], runs: Mapping[str, Run], results: Path, benchm
         runs: Resolved.
         results: The results folder; it need not exist.
         benchmarks: Where Snakemake notes how long jobs took.
+        architecture: The model's, for saves before there is one; None when it is not known.
     """
-    save = _save_bytes(results)
+    measured = _save_bytes(results)
+
+    def save(run: Run) -> int | None:
+        return measured if measured is not None or architecture is None else foreseen_save_bytes(architecture, run)
+
     found = [_cost(job, runs, results, benchmarks, save) for job in jobs]
     return sorted(found, key=lambda cost: (-(cost.limit_h or 0.0) * cost.job.cards, cost.job.rule, cost.job.item))
+
+
+def known_architecture(config: Config) -> Architecture | None:
+    """The model's, if its files are there or it is known by name."""
+    try:
+        return architecture_of(config)
+    except GenselectError:
+        return None
+
+
+def foreseen_save_bytes(architecture: Architecture, run: Run) -> int:
+    """Bytes of a save of all models that the run trains."""
+    rank = run.optimiser.lora_rank
+    values = (run.algorithm == "ppo") + run.predictor.enabled
+    return save_bytes(architecture, "policy", rank) + values * save_bytes(architecture, "value", rank)
 
 
 def check_disk(costs: Sequence[Cost], results: Path) -> None:
@@ -115,7 +145,9 @@ def _name(cost: Cost) -> str:
     return f"{cost.job.rule} {cost.job.item}".strip()
 
 
-def _cost(job: Job, runs: Mapping[str, Run], results: Path, benchmarks: Path, save: int | None) -> Cost:
+def _cost(
+    job: Job, runs: Mapping[str, Run], results: Path, benchmarks: Path, save: Callable[[Run], int | None]
+) -> Cost:
     run = runs.get(job.item) if job.rule == "train_run" else None
     if run is None:
         return Cost(
@@ -125,7 +157,8 @@ def _cost(job: Job, runs: Mapping[str, Run], results: Path, benchmarks: Path, sa
     step_s = run.step_s or _step_seconds(results, runs, run)
     folder = results / "runs" / job.item
     there = size(folder / "checkpoints") if folder.is_dir() else 0
-    disk = None if save is None else max(0, len(kept_saves(run)) * save - there)
+    size_of_one = save(run)
+    disk = None if size_of_one is None else max(0, len(kept_saves(run)) * size_of_one - there)
     return Cost(job, None if step_s is None else left * step_s / 3600, disk)
 
 
