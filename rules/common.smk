@@ -21,7 +21,7 @@ from genselect.errors import GenselectError
 from genselect.plan import banners
 from genselect.plan import report as picturebook
 from genselect.plan.evaluation import arm_identity, evaluation_plan
-from genselect.plan.inputs import shard_names, write_resolved_config
+from genselect.plan.inputs import shard_names, write_differences, write_resolved_config
 from genselect.plan.rule_graph import write_rule_graph
 from genselect.plan.runs import gates, resolved_runs
 from genselect.plan.runs import identity as run_identity
@@ -202,6 +202,7 @@ onstart:
     except GenselectError as error:
         raise WorkflowError(str(error)) from None
     write_resolved_config(CONFIG, RESOLVED_CONFIG)
+    write_differences(CONFIG, f"{DATA}/differences.json")
     print(banners.start(CONFIG, RESOLVED_CONFIG, LOGS), file=sys.stderr)
 
 

@@ -216,7 +216,8 @@ def test_the_whole_ends_with_the_comparison_and_the_report(training) -> None:
         assert sentence in html.unescape(page)
     # The stop, the resume and how the other run differs can be seen.
     assert "attempt 1: signal; attempt 2: done, from step 2" in page
-    assert "algorithm: ppo -&gt; grpo" in page.replace("&#34;", "")
+    assert "<strong>continued</strong> from formal: " in page
+    assert 'algorithm: "ppo" -> "grpo"' in html.unescape(page)
     figures = results / "report" / "mini" / "figures"
     for picture in (
         "forest",

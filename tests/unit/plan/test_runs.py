@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from genselect.config import check_config, load_config
 from genselect.errors import GenselectError
-from genselect.plan.inputs import write_resolved_config
+from genselect.plan.inputs import write_differences, write_resolved_config
 from genselect.plan.runs import differences, gates, identity, resolved_runs
 
 BASE = {"kind": "formal", "reward": {"cost_per_explore": 0.1}, "optimiser": {"actor_lr": 5e-5}}
@@ -87,3 +88,16 @@ def test_gates_are_the_runs_that_a_formal_one_waits_for_and_only_they_can_be_wai
     waiving = check_config({"dataset": {"name": "x"}, "runs": runs, "waived_gates": {"formal": "why"}}, "my.yaml")
     with pytest.raises(GenselectError, match=r"waived_gates\.formal: no gate has that name"):
         resolved_runs(waiving)
+
+
+def test_how_runs_differ_is_written_and_left_alone_until_it_changes(tmp_path: Path) -> None:
+    both = config(formal=BASE, dear={"extends": "formal", "set": {"reward.cost_per_explore": 0.2}})
+    path = tmp_path / "differences.json"
+    write_differences(both, path)
+    change = {"key": "reward.cost_per_explore", "before": 0.1, "after": 0.2}
+    assert json.loads(path.read_text()) == [{"run": "dear", "base": "formal", "changes": [change]}]
+    written = path.stat().st_mtime_ns
+    write_differences(both, path)
+    assert path.stat().st_mtime_ns == written
+    write_differences(config(formal=BASE), path)
+    assert json.loads(path.read_text()) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +11,12 @@ from genselect.errors import GenselectError
 from genselect.provenance.difference import (
     ABSENT,
     Change,
+    as_json,
     check_expected,
     difference,
     format_table,
+    from_json,
     resolve_runs,
-    write_difference,
 )
 
 BASE: dict[str, Any] = {
@@ -118,7 +118,7 @@ def test_expect_difference_refuses_more_and_less(expected: list[str] | None, say
     assert "expect_difference: [actor.lr, critic.lr]" in caught.value.hint
 
 
-def test_the_table_and_the_file_say_the_same(tmp_path: Path) -> None:
+def test_the_table_and_the_file_say_the_same() -> None:
     changes = [Change("actor.lr", 5e-5, 1e-5), Change("note", ABSENT, "x" * 100)]
     lines = format_table("slow", "base", changes).splitlines()
     assert lines[0] == "slow differs from base in 2 key(s):"
@@ -126,10 +126,11 @@ def test_the_table_and_the_file_say_the_same(tmp_path: Path) -> None:
     assert lines[2].split() == ["actor.lr", "5e-05", "1e-05"]
     assert lines[3].split()[:2] == ["note", "(absent)"]
     assert len(lines[3]) < 90
-    write_difference(tmp_path / "difference.json", "slow", "base", changes)
-    assert json.loads((tmp_path / "difference.json").read_text()) == {
+    written = json.loads(json.dumps(as_json("slow", "base", changes)))
+    assert written == {
         "run": "slow",
         "base": "base",
         "changes": [{"key": "actor.lr", "before": 5e-5, "after": 1e-5}, {"key": "note", "after": "x" * 100}],
     }
+    assert from_json(written) == ("slow", "base", changes)
     assert format_table("slow", "base", []) == "slow does not differ from base"

@@ -52,7 +52,7 @@ def facts(**changes: Any) -> dict[str, Any]:
         "curves": [("formal", "formal")],
         "gates": [{"name": "smoke", "kind": "smoke", "passed": True, "waived": None, "failed": [],
                    "checks": [{"check": "proof predictor_k0", "passed": True, "message": "largest std 1e-7"}]}],
-        "differences": {"dear": ["reward.cost_per_explore: 0.02 -> 0.2"]},
+        "differences": [{"run": "dear", "base": "formal", "changes": ["reward.cost_per_explore: 0.02 -> 0.2"]}],
         "pictures": picturebook,
         "times": [{"job": "train_run/formal", "seconds": 480.0, "time": "8 min", "memory": None}],
         "provenance": [{"what": "comparison.json", "when": "2026-01-01 00:00", "commit": "abcdef012345", "dirty": True, "lock": "0123",

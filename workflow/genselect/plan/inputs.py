@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import yaml
@@ -10,7 +11,8 @@ from genselect.config import Config, Dataset
 from genselect.config.base import json_value
 from genselect.errors import GenselectError
 from genselect.formats.atomic import write_text
-from genselect.plan.runs import resolved_runs
+from genselect.plan.runs import differences, resolved_runs
+from genselect.provenance.difference import as_json
 
 
 def shard_names(dataset: Dataset) -> list[str]:
@@ -53,6 +55,19 @@ def write_resolved_config(config: Config, path: Path | str) -> None:
     values = json_value(config.model_dump(mode="json"))
     values["runs"] = {name: run.model_dump(mode="json") for name, run in resolved_runs(config).items()}
     text += yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
+    path = Path(path)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+
+
+def write_differences(config: Config, path: Path | str) -> None:
+    """Write how each run differs from what it extends, which the resolved configuration no longer tells. Left alone when nothing changed.
+
+    A list of ``run``, ``base``, ``changes`` (``key``, ``before``, ``after``; a side without the key is left out).
+    """
+    found = differences(config, resolved_runs(config))
+    bases = {name: str(run.extends) for name, run in config.runs.items()}
+    text = json.dumps([as_json(name, bases[name], changes) for name, changes in found.items()], indent=2) + "\n"
     path = Path(path)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)

@@ -12,11 +12,9 @@ import enum
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from genselect.errors import GenselectError
-from genselect.formats.jsonl import write_json
 
 #: Keys of a run that are about its descent. They are not handed on to runs that extend it.
 _DESCENT = ("extends", "set", "expect_difference")
@@ -112,9 +110,17 @@ def format_table(run_name: str, base_name: str, changes: Sequence[Change]) -> st
     return "\n".join([f"{run_name} differs from {base_name} in {len(changes)} key(s):", *lines])
 
 
-def write_difference(path: Path | str, run_name: str, base_name: str, changes: Iterable[Change]) -> None:
-    """Write ``difference.json``: ``run``, ``base`` and the list ``changes`` of ``key``, ``before``, ``after``."""
-    write_json(path, {"run": run_name, "base": base_name, "changes": [change.as_json() for change in changes]})
+def as_json(run_name: str, base_name: str, changes: Iterable[Change]) -> dict[str, Any]:
+    """``run``, ``base`` and the list ``changes`` of ``key``, ``before``, ``after``."""
+    return {"run": run_name, "base": base_name, "changes": [change.as_json() for change in changes]}
+
+
+def from_json(values: Mapping[str, Any]) -> tuple[str, str, list[Change]]:
+    """What :func:`as_json` was given."""
+    changes = [
+        Change(entry["key"], entry.get("before", ABSENT), entry.get("after", ABSENT)) for entry in values["changes"]
+    ]
+    return values["run"], values["base"], changes
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

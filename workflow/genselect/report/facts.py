@@ -14,8 +14,9 @@ from genselect.config import Config
 from genselect.config.training import Run
 from genselect.formats import read_json
 from genselect.plan import report as picturebook
-from genselect.plan.runs import differences, gates
+from genselect.plan.runs import gates
 from genselect.provenance import read_seal
+from genselect.provenance.difference import from_json
 from genselect.report.run_files import RunFiles, read_run_files
 from genselect.status.render import duration
 
@@ -47,14 +48,18 @@ def collect_facts(config: Config, runs: Mapping[str, Run], results: Path) -> dic
         "runs": [_run_row(files, runs[run]) for run, files in finished.items()],
         "curves": [(run, runs[run].kind) for run in picturebook.reported_runs(runs)],
         "gates": [_gate_row(read_json(results / "gates" / f"{gate}.json")) for gate in gates(runs)],
-        "differences": {
-            run: [str(change) for change in changes] for run, changes in differences(config, dict(runs)).items()
-        },
+        "differences": _differences(data / "differences.json"),
         "pictures": picturebook,
         "times": _times(results / "benchmarks" / name),
         "provenance": _provenance(data, evaluation, results / "runs", finished),
         "settings": yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100),
     }
+
+
+def _differences(path: Path) -> list[dict[str, Any]]:
+    """How each run differs from what it extends; none for results from before there was such a file."""
+    found = [from_json(entry) for entry in read_json(path)] if path.exists() else []
+    return [{"run": run, "base": base, "changes": [str(change) for change in changes]} for run, base, changes in found]
 
 
 def _run_row(files: RunFiles, run: Run) -> dict[str, Any]:
