@@ -30,10 +30,11 @@ from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.judge import keeper
 from genselect.provenance import collect
-from genselect.provenance.attempts import last_metrics_step
+from genselect.provenance.attempts import METRICS, last_metrics_step
 from genselect.provenance.gpu_watch import GPU_WATCH, gpu_watch
 from genselect.provenance.run_directory import STOP_FILE, RunDirectory, resolve_start
 from genselect.training.guards import settings_from
+from genselect.training.time_limit import TimeLimit
 from genselect.training.verl_config import Launch, micro_batch, verl_config
 
 #: Opens the lines of the trainer that a person should see.
@@ -138,8 +139,11 @@ class Outcome:
 
     status: int
     stopped: bool
-    """Somebody asked for it."""
+    """SIGTERM or SIGINT to the launcher."""
+    asked: bool
+    """The run was asked to stop at its next step boundary, by whomever: ``stop_requested`` stands in its directory."""
     timed_out: bool
+    """Its own limit (``timeout_s``) was reached, or the end of the cluster's job was near."""
     last_lines: str
 
 
@@ -151,6 +155,8 @@ def _judge(directory: RunDirectory, step: int | None, steps: int, outcome: Outco
         return "time_limit", STOPPED
     if outcome.stopped:
         return "signal", STOPPED
+    if outcome.asked and outcome.status == 0:
+        return "stopped", STOPPED
     if outcome.status == 0:
         return "guard", GUARD
     return "failed", 1
@@ -278,6 +284,7 @@ class _Child:
         """Run it to its end, or to the end of ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         timed_out = False
+        limit = TimeLimit(self._directory / METRICS)
         with self._stopping_softly():
             process = subprocess.Popen(
                 self._command,
@@ -287,19 +294,28 @@ class _Child:
                 env=self._environment,
                 text=True,
                 errors="replace",
+                # Ctrl-C and a cluster's signals to the process group are the launcher's to handle: the trainer is to save first.
+                start_new_session=True,
             )
             reader = threading.Thread(target=self._pump, args=(process,), daemon=True)
             reader.start()
             while process.poll() is None:
                 time.sleep(0.2)
                 now = time.monotonic()
+                if not timed_out and limit.is_near():
+                    timed_out = True
+                    (self._directory / STOP_FILE).touch()
+                    logger.info(
+                        "stopping: the job ends in %.0f s; a save at the next step boundary", limit.left_s() or 0.0
+                    )
                 timed_out = timed_out or now > deadline
                 if now > deadline or (self._stop_at is not None and now > self._stop_at + GRACE_S):
                     assert process.stdin is not None
                     process.stdin.close()  # the keeper ends everything
                     process.wait()
             reader.join(timeout=10)
-        return Outcome(process.returncode, self._stop_at is not None, timed_out, "\n".join(self._tail))
+        asked = (self._directory / STOP_FILE).exists()
+        return Outcome(process.returncode, self._stop_at is not None, asked, timed_out, "\n".join(self._tail))
 
     def _pump(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
