@@ -47,7 +47,6 @@ def facts(**changes: Any) -> dict[str, Any]:
         "stats": {"problems_kept": 255, "problems_merged": 320, "train_rows": 153, "held_out_rows": 102, "val_rows_online": 102,
                   "judge": {"kind": "rule", "model": None, "fingerprint": "0123456789abcdef"},
                   "upstream_agreement": {"rows": 1173, "agree": 1162, "disagree": 0, "not_judged": 11}},
-        "merge_stats": {},
         "runs": [run],
         "curves": [("formal", "formal")],
         "gates": [{"name": "smoke", "kind": "smoke", "passed": True, "waived": None, "failed": [],

@@ -44,7 +44,6 @@ def collect_facts(config: Config, runs: Mapping[str, Run], results: Path) -> dic
         "generated": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "comparison": comparison,
         "stats": read_json(data / "stats.json"),
-        "merge_stats": read_json(data / "merge_stats.json"),
         "runs": [_run_row(files, runs[run]) for run, files in finished.items()],
         "curves": [(run, runs[run].kind) for run in picturebook.reported_runs(runs)],
         "gates": [_gate_row(read_json(results / "gates" / f"{gate}.json")) for gate in gates(runs)],

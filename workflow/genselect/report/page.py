@@ -6,7 +6,6 @@ The pictures are inside it, so that the file can be mailed; links lead to the fi
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +81,3 @@ def _picture(one: Picture, figures: Path, folder: str, home: Path) -> Markup:
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{size(share)} %"
-
-
-def sentences(items: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)

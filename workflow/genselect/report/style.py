@@ -97,17 +97,3 @@ def empty_figure(words: str, height: float = 1.0) -> Figure:
     figure = Figure(figsize=(WIDTH, height))
     figure.text(0.5, 0.5, words, ha="center", va="center", color=GREY, fontsize=9, wrap=True)
     return figure
-
-
-def integer_steps(axes: Axes) -> None:
-    """Whole numbers only on the x axis."""
-    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
-
-
-def direct_label(axes: Axes, level: float, words: str) -> None:
-    """A dashed horizontal line at ``level`` with its name on it, at the right end."""
-    axes.axhline(level, color=GREY, linewidth=1, linestyle=(0, (5, 4)), zorder=0)
-    axes.annotate(
-        words, (1, level), xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points",
-        ha="right", va="bottom", color=GREY, fontsize=8,
-    )  # fmt: skip
