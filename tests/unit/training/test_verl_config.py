@@ -48,6 +48,13 @@ def test_the_settings_of_a_run_arrive_under_verls_names() -> None:
     assert config.genselect.attempt == 1
 
 
+def test_the_policys_rate_is_constant_unless_it_is_to_fall() -> None:
+    for chosen, name, lowest in (({}, "constant", 0.0), ({"actor_lr_schedule": "cosine"}, "cosine", 0.1)):
+        run = Run.model_validate({"optimiser": chosen})
+        optim = verl_config(run, launch(cpu=False), {}).actor_rollout_ref.actor.optim
+        assert (optim.lr_scheduler_type, optim.min_lr_ratio) == (name, lowest)
+
+
 def test_grpo_and_other_estimators_pass_through() -> None:
     assert verl_config(Run(algorithm="grpo"), launch(), {}).algorithm.adv_estimator == "grpo"
 

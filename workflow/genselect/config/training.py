@@ -129,6 +129,8 @@ class Optimiser(Section):
 
     actor_lr: float = Field(5e-5, gt=0)
     """Of the policy."""
+    actor_lr_schedule: Literal["constant", "cosine"] = "constant"
+    """`cosine` lets the policy's rate fall along a half cosine to a tenth of it by the last step."""
     critic_lr: float = Field(2e-4, gt=0)
     """Of the value model."""
     predictor_lr: float = Field(6e-5, gt=0)

@@ -16,6 +16,8 @@ from genselect.errors import GenselectError
 
 #: verl's estimators by our names; others pass through.
 _ESTIMATORS = {"ppo": "gae"}
+#: Where a cosine ends, as a share of the rate.
+_LOWEST_LR = 0.1
 #: Keys that verl's schema lacks and its code reads all the same.
 _ADDED = (
     "actor_rollout_ref.model.override_config.attn_implementation",
@@ -143,6 +145,8 @@ def _run_keys(run: Run, launch: Launch) -> dict[str, Any]:
         "actor_rollout_ref.model.use_remove_padding": tokens.packing,
         f"{actor}.strategy": "fsdp2",
         f"{actor}.optim.lr": optimiser.actor_lr,
+        f"{actor}.optim.lr_scheduler_type": optimiser.actor_lr_schedule,
+        f"{actor}.optim.min_lr_ratio": _LOWEST_LR if optimiser.actor_lr_schedule == "cosine" else 0.0,
         f"{actor}.clip_ratio": optimiser.clip,
         f"{actor}.ppo_mini_batch_size": schedule.mini_batch,
         f"{actor}.ppo_epochs": schedule.epochs,
