@@ -16,20 +16,34 @@ AREAS = {
     "evaluation": "evaluation and comparison",
     "formats": "reading and writing files",
     "judge": "the judge and labelling",
+    "memory": "foreseen memory",
     "plan": "the plan",
     "provenance": "seals and run directories",
     "report": "the report",
     "status": "the status",
     "training": "training runs, gates, rollouts",
+    "scripts": "the programs' options",
 }
+"""Title of each package of the library, and of the programs' folder beside it."""
 
 
 def error_index(library: Path) -> str:
     """The Markdown page.
 
     Args:
-        library: Folder of the package ``genselect``.
+        library: Folder of the package ``genselect``; ``scripts`` lies beside it.
+
+    Raises:
+        ValueError: Errors are raised in a package that has no title here.
     """
+    folders = {path.name: path for path in (*library.iterdir(), library.parent / "scripts") if path.is_dir()}
+    found_in = {
+        name: sorted({pair for path in folder.rglob("*.py") for pair in errors_in(path)})
+        for name, folder in folders.items()
+    }
+    untitled = [name for name, found in found_in.items() if found and name not in AREAS]
+    if untitled:
+        raise ValueError(f"docs/error_index.py: AREAS has no title for {', '.join(sorted(untitled))}")
     lines = [
         "# Every error, and its way out",
         "",
@@ -37,8 +51,7 @@ def error_index(library: Path) -> str:
         "printed as `error: <message>`, and below it `Hint: <way out>`. By symptom: [troubleshooting.md](troubleshooting.md).",
     ]
     for area, title in AREAS.items():
-        found = sorted({pair for path in sorted((library / area).rglob("*.py")) for pair in errors_in(path)})
-        if found:
+        if found := found_in[area]:
             lines += ["", f"## {title[0].upper()}{title[1:]}", "", "| message | way out |", "|---|---|"]
             lines += [f"| {cell(message)} | {cell(hint)} |" for message, hint in found]
     return "\n".join(lines) + "\n"
