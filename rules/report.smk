@@ -45,6 +45,8 @@ rule draw_data:
         pictures(picturebook.DATA, "Data"),
     log:
         f"{LOGS}/draw_data.log",
+    benchmark:
+        f"{BENCHMARKS}/draw_data.tsv"
     conda:
         "../envs/data.yaml"
     resources:
@@ -68,6 +70,8 @@ rule draw_run:
         pictures(picturebook.RUN, "Training", folder="{run}/", run="{run}"),
     log:
         f"{LOGS}/draw_run/{{run}}.log",
+    benchmark:
+        f"{BENCHMARKS}/draw_run/{{run}}.tsv"
     wildcard_constraints:
         run=any_of(RUNS),
     conda:
@@ -95,6 +99,8 @@ rule draw_evaluation:
         pictures(picturebook.EVALUATION, "Evaluation"),
     log:
         f"{LOGS}/draw_evaluation.log",
+    benchmark:
+        f"{BENCHMARKS}/draw_evaluation.tsv"
     conda:
         "../envs/data.yaml"
     params:
@@ -124,6 +130,8 @@ rule write_page:
         ),
     log:
         f"{LOGS}/write_page.log",
+    benchmark:
+        f"{BENCHMARKS}/write_page.tsv"
     conda:
         "../envs/data.yaml"
     params:

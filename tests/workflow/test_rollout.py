@@ -16,6 +16,7 @@ import pytest
 
 from genselect.provenance import check_seal
 from genselect.training.records import read_records
+from processes import command_line, running
 
 # The base model takes some three minutes to make, the engine half a minute to start.
 pytestmark = pytest.mark.timeout(1800)
@@ -67,7 +68,7 @@ def test_nothing_of_the_engine_outlives_a_killed_rollout(selected, repository: P
     process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     family: list[psutil.Process] = []
     deadline = time.monotonic() + 300
-    while not any("EngineCore" in " ".join(child.cmdline()) for child in family if child.is_running()):
+    while not any("EngineCore" in command_line(child) for child in family):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.5)
@@ -75,5 +76,5 @@ def test_nothing_of_the_engine_outlives_a_killed_rollout(selected, repository: P
     process.kill()
     process.wait()
     _, alive = psutil.wait_procs(family, timeout=60)
-    assert [child.cmdline() for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
+    assert running(alive) == []
     assert not (tmp_path / "untrained").exists()

@@ -15,6 +15,7 @@ import pytest
 
 from genselect.provenance import check_seal, file_sha256
 from genselect.training.records import read_records, recorded_steps
+from processes import running, trainer_below
 
 # A verl launch takes one to two minutes on two cores before its first step.
 pytestmark = pytest.mark.timeout(1800)
@@ -139,14 +140,6 @@ def launched(training) -> subprocess.Popen[str]:
     )
 
 
-def trainer_of(process: subprocess.Popen[str]) -> psutil.Process:
-    """The program of the rule, below Snakemake and its shell."""
-    for child in psutil.Process(process.pid).children(recursive=True):
-        if any(part.endswith("train.py") for part in child.cmdline()):
-            return child
-    raise AssertionError("no train.py is running")
-
-
 def test_a_stopped_run_saves_goes_on_and_ends_as_if_it_had_not_been_stopped(training) -> None:
     directory = training.root / "results" / "runs" / "formal"
     said = []
@@ -156,7 +149,7 @@ def test_a_stopped_run_saves_goes_on_and_ends_as_if_it_had_not_been_stopped(trai
     for line in process.stdout:
         said.append(line)
         if line.startswith("step 1/"):
-            trainer = trainer_of(process)
+            trainer = trainer_below(process.pid)
             family = trainer.children(recursive=True)
             trainer.send_signal(signal.SIGTERM)
     assert process.wait(timeout=300) != 0, "".join(said)
@@ -168,7 +161,7 @@ def test_a_stopped_run_saves_goes_on_and_ends_as_if_it_had_not_been_stopped(trai
     assert stopped[0]["exit_code"] == 75
     # Nothing of Ray or vLLM outlives the attempt.
     _, alive = psutil.wait_procs(family, timeout=20)
-    assert [child.cmdline() for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
+    assert running(alive) == []
 
     again = training.snakemake("results/runs/formal/done.json", timeout=1500)
     attempts = json.loads((directory / "manifest.json").read_text())["attempts"]

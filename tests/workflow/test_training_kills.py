@@ -27,6 +27,7 @@ import yaml
 
 from genselect.provenance.saves import Saves
 from genselect.training.records import Trajectory, read_records, recorded_steps
+from processes import running, trainer_below
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 
@@ -127,14 +128,6 @@ class Launch:
             self.wait_until(written.exists, f"the records of step {step}", every_s=0.001)
         time.sleep(moment.seconds)
 
-    def trainer(self) -> psutil.Process:
-        """The program of the rule, below Snakemake and its shell."""
-        for child in psutil.Process(self.process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                if any(part.endswith("train.py") for part in child.cmdline()):
-                    return child
-        raise AssertionError("no train.py is running")
-
     def family(self) -> list[psutil.Process]:
         """Snakemake and all below it."""
         snakemake = psutil.Process(self.process.pid)
@@ -151,7 +144,7 @@ class Launch:
                         process.send_signal(number)
         else:
             family = self.family()
-            self.trainer().send_signal(signal.SIGTERM if how == "terminate" else signal.SIGKILL)
+            trainer_below(self.process.pid).send_signal(signal.SIGTERM if how == "terminate" else signal.SIGKILL)
         return family[1:]
 
 
@@ -164,16 +157,6 @@ def unsealed(directory: Path) -> list[int]:
     return [
         step for step in steps if not (directory / "checkpoints" / f"global_step_{step}" / "complete.json").exists()
     ]
-
-
-def alive(processes: Iterable[psutil.Process]) -> list[str]:
-    """Command lines of those that still run."""
-    found = []
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline()) or process.name())
-    return found
 
 
 def of_checkout(root: Path) -> list[psutil.Process]:
@@ -245,7 +228,7 @@ def end_and_check(launch: Launch, moment: Moment) -> None:
     assert launch.process.wait(timeout=300) != 0, "".join(launch.said)
     launch.reader.join(timeout=10)
     deadline = (time.monotonic() if moment.how == "terminate" else ended) + GONE_S
-    while (left := alive([*family, *of_checkout(launch.root)])) and time.monotonic() < deadline:
+    while (left := running([*family, *of_checkout(launch.root)])) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert left == [], f"alive {GONE_S:.0f} s after {moment}: {left}"
 
