@@ -14,6 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Real shards and answer cases may lie beside the checkout; a clone has none.
 SHARED = ROOT.parent / "shared"
 
+# Helpers that tests of several folders share (processes.py) are found by name.
+sys.path.insert(0, str(Path(__file__).parent))
+
 # Programs started by tests find the same Python first, whether or not the environment is activated.
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
