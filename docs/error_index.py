@@ -19,6 +19,7 @@ AREAS = {
     "memory": "foreseen memory",
     "plan": "the plan",
     "provenance": "seals and run directories",
+    "publishing": "publications and trackers",
     "report": "the report",
     "status": "the status",
     "training": "training runs, gates, rollouts",

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from genselect.config.base import RUNTIME, Section
 from genselect.config.evaluation import Evaluation
+from genselect.config.publish import Publish
 from genselect.config.rollout import OverfitSet, Rollout
 from genselect.config.training import Models, Run
 
@@ -292,3 +293,5 @@ class Config(Section):
     waived_gates: dict[str, str] = {}
     """Gates (runs of kind `memory_check`, `smoke` or `overfit`) that may fail, by name, each with the reason. It travels into
     the gate's file and the report."""
+    publish: Publish = Field(Publish(), json_schema_extra=RUNTIME)
+    """What others receive, and where."""
