@@ -11,7 +11,7 @@ from pathlib import Path
 
 from genselect.errors import GenselectError
 from genselect.formats.atomic import sync_directory
-from genselect.provenance import seal_path
+from genselect.provenance import file_sha256, seal_path
 
 #: In every model folder: what the model is and where it comes from. Sealed.
 RECORD = "base_model.json"
@@ -41,6 +41,18 @@ def check_replaceable(output: Path, names: Collection[str]) -> None:
             "which writing the model there would delete",
             "Name an empty or a new folder.",
         )
+
+
+def weights_sha256(folder: Path) -> dict[str, str]:
+    """sha256 of each file of weights by its name: which weights these are. Reads all of them (18 GB of the 9B model).
+
+    Raises:
+        GenselectError: The folder has no ``*.safetensors``.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise GenselectError(f"{folder}: holds no *.safetensors", "Name the folder of the base model.")
+    return {path.name: file_sha256(path) for path in files}
 
 
 @contextlib.contextmanager

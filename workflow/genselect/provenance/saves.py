@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -54,6 +54,9 @@ class Save:
     """Why it is incomplete or broken; None when complete."""
     world_size: int | None
     """Ranks that wrote it; None when it has no readable ``complete.json``."""
+    base_weights: Mapping[str, str] | None
+    """The frozen weights that its trained ones belong to: sha256 of each of the base model's weight files, by file name; None when
+    it does not say."""
     whole: bool
     """``complete.json`` fits the files, whether or not the save is marked broken."""
 
@@ -82,6 +85,19 @@ class Saves:
         """The saves that may be resumed from, by step."""
         return [save for save in self.all() if save.state == "complete"]
 
+    def usable(self, step: int) -> Save:
+        """The complete save of ``step``.
+
+        Raises:
+            GenselectError: There is none, or it is half-written or broken. The saves that exist are named.
+        """
+        save = next((save for save in self.all() if save.step == step), None)
+        if save is None:
+            raise GenselectError(f"{self.path(step)}: there is no such save", self.existing())
+        if save.state != "complete":
+            raise GenselectError(f"{save.path}: it is {save.state}: {save.problem}", self.existing())
+        return save
+
     def begin_save(self, step: int, attempt: int) -> bool:
         """Make way for verl to write the save of ``step``; False when a complete one stands already and must not be touched.
 
@@ -94,11 +110,19 @@ class Saves:
             _move(save.path, self._free_name(f"{save.state}_{save.path.name}_attempt_{attempt}"))
         return True
 
-    def mark_complete(self, step: int, *, world_size: int, attempt: int) -> Save:
+    def mark_complete(
+        self, step: int, *, world_size: int, attempt: int, base_weights: Mapping[str, str] | None = None
+    ) -> Save:
         """Declare the save of ``step`` whole and point verl's tracker at it.
 
         Call it last: after verl's save, and after the step's records and metrics are on disk, for the next attempt goes on
         behind this step and writes none of them again.
+
+        Args:
+            step: Whose save it is.
+            world_size: Ranks that wrote it.
+            attempt: That wrote it; 0 for a copy of another run's.
+            base_weights: See :attr:`Save.base_weights`. A save that does not say can be kept and not gone on from.
 
         Raises:
             GenselectError: The folder is missing or empty, or a rank's file is missing or of another world size.
@@ -119,6 +143,7 @@ class Saves:
                 "step": step,
                 "world_size": world_size,
                 "attempt": attempt,
+                "base_weights": None if base_weights is None else dict(base_weights),
                 "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                 "files": [_listed(file, path) for file in files],
             },
@@ -138,19 +163,24 @@ class Saves:
         write_json(self.path(step) / BROKEN, {"step": step, "reason": reason, "marked": marked})
         self.repair_tracker()
 
-    def last_complete_save(self, world_size: int | None = None) -> Save | None:
+    def last_complete_save(
+        self, world_size: int | None = None, base_weights: Mapping[str, str] | None = None
+    ) -> Save | None:
         """The save to resume from; None when there is none.
 
         Args:
             world_size: Ranks of the attempt that would resume; None does not ask.
+            base_weights: Those that the attempt would load, as in :attr:`Save.base_weights`; None does not ask.
 
         Raises:
-            GenselectError: That save was written by another number of ranks. An older one is never taken silently.
+            GenselectError: That save was written by another number of ranks, or belongs to other base weights. An older one is
+                never taken silently.
         """
         saves = self.complete()
         if not saves:
             return None
         check_world_size(saves[-1], world_size)
+        check_base_weights(saves[-1], base_weights)
         return saves[-1]
 
     def last_healthy_anchor(self, anchor_every: int | None) -> Save | None:
@@ -276,6 +306,33 @@ def check_world_size(save: Save, world_size: int | None) -> None:
         )
 
 
+def check_base_weights(save: Save, found: Mapping[str, str] | None) -> None:
+    """Refuse base weights that the save's trained ones do not belong to: an adapter says what to add, not to what.
+
+    Args:
+        save: To be loaded.
+        found: sha256 of each weight file of the base model at hand, by file name
+            (:func:`genselect.base_model.folder.weights_sha256`); None does not ask.
+
+    Raises:
+        GenselectError: A file differs, is missing or is one too many, or the save does not say what it belongs to.
+    """
+    if found is None or save.base_weights == found:
+        return
+    if save.base_weights is None:
+        raise GenselectError(
+            f"{save.path / COMPLETE}: does not say to which base weights the save belongs",
+            "It was written by a version of genselect that saved whole models: go on with that version, or give the run another name.",
+        )
+    names = sorted(found.keys() | save.base_weights.keys())
+    name = next(name for name in names if found.get(name) != save.base_weights.get(name))
+    raise GenselectError(
+        f"{save.path}: trained on other base weights: {name} had sha256 {save.base_weights.get(name, '(no such file)')} then, and "
+        f"has {found.get(name, '(no such file)')} in the base model's folder now",
+        "Put back the model that it was trained on (models.base, with its revision), or give the run another name.",
+    )
+
+
 def _read(step: int, path: Path) -> Save:
     values, problem = _fits(step, path)
     whole = problem is None
@@ -283,7 +340,7 @@ def _read(step: int, path: Path) -> Save:
     if (path / BROKEN).exists():
         state, problem = "broken", _reason(path / BROKEN)
     world_size = values.get("world_size") if values else None
-    return Save(step, path, state, problem, world_size, whole)
+    return Save(step, path, state, problem, world_size, values.get("base_weights") if values else None, whole)
 
 
 def _fits(step: int, path: Path) -> tuple[dict[str, Any] | None, str | None]:
