@@ -64,3 +64,11 @@ def test_a_long_step_makes_the_end_near_sooner(monkeypatch: pytest.MonkeyPatch, 
     with metrics.open("a") as file:
         file.write("a line that came after 600 s\n")
     assert limit.is_near(), "but not for another step of 600 s"
+
+
+def test_steps_of_earlier_attempts_and_the_configuration_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    assert TimeLimit(metrics, ask=lambda: None).needed_s() == SAVE_S
+    assert TimeLimit(metrics, step_s=300.0, ask=lambda: None).needed_s() == SAVE_S + STEP_SLACK * 300
+    metrics.write_text('{"step": 1, "timing_s/step": 400.0}\n{"step": 2, "timing_s/step": 350.0}\n{"step": 3, "timi')
+    assert TimeLimit(metrics, step_s=300.0, ask=lambda: None).needed_s() == SAVE_S + STEP_SLACK * 400

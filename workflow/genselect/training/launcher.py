@@ -33,6 +33,7 @@ from genselect.provenance import collect
 from genselect.provenance.attempts import METRICS, last_metrics_step
 from genselect.provenance.gpu_watch import GPU_WATCH, gpu_watch
 from genselect.provenance.run_directory import STOP_FILE, RunDirectory, resolve_start
+from genselect.training.guard_stop import GO_ON_FILE, refuse_after_guard, stopped_by_guard
 from genselect.training.guards import settings_from
 from genselect.training.time_limit import TimeLimit
 from genselect.training.verl_config import Launch, micro_batch, verl_config
@@ -41,10 +42,10 @@ from genselect.training.verl_config import Launch, micro_batch, verl_config
 PROGRESS = "genselect> "
 #: Exit status of an attempt that was stopped and can be resumed (BSD's EX_TEMPFAIL): a cluster's retry goes on from it.
 STOPPED = 75
-#: Exit status of a run that a guard stopped: starting it again would only stop again.
+#: Exit status of a run that a guard stopped. Another start refuses until somebody has acted (guard_stop.py).
 GUARD = 3
 
-#: Seconds for a stopping run to reach its step boundary and save, before it is ended.
+#: Seconds for a stopping run to reach its step boundary and save, before it is ended; more where a step is known to take long.
 GRACE_S = 110.0
 _KEEPER_GRACE_S = 10.0
 _LAST_LINES = 30
@@ -78,7 +79,8 @@ def train(inputs: Inputs) -> int:
     """Make one attempt; returns the exit status: 0 done, 75 stopped and resumable, 3 stopped by a guard.
 
     Raises:
-        GenselectError: The directory is another run's or in use, a save does not fit, or verl failed.
+        GenselectError: The directory is another run's or in use, a guard stopped the run and nothing has changed, a save does not
+            fit, or verl failed.
     """
     settings_from(inputs.run.guards)  # a misspelt guard is told before minutes of start-up, not after
     _check_layout(inputs)
@@ -87,6 +89,7 @@ def train(inputs: Inputs) -> int:
         if directory.is_done():
             logger.info("%s: done already", inputs.name)
             return 0
+        refuse_after_guard(directory, inputs.run.guards)
         _bring_start(inputs, directory)
         cpu = not collect()["gpus"]
         world = 1 if cpu else inputs.run.cards
@@ -99,12 +102,13 @@ def train(inputs: Inputs) -> int:
         if attempt.number > 1:
             # Without a save the validation before the first step is made again, too. It says itself what it moved.
             directory.trim_beyond(-1 if resume is None else resume)
-        (directory.path / STOP_FILE).unlink(missing_ok=True)
+        for request in (STOP_FILE, GO_ON_FILE):
+            (directory.path / request).unlink(missing_ok=True)
         began = "from the initial adapters" if resume is None else f"from the save of step {resume}"
         logger.info("%s: attempt %d, %s; log: %s", inputs.name, attempt.number, began, attempt.log)
         config = _write_configs(inputs, directory, attempt.number, resume, cpu, world)
         with gpu_watch(directory.path / GPU_WATCH, {"attempt": attempt.number}):
-            outcome = _Child(config, attempt.log, directory.path, cpu).run(inputs.run.timeout_s)
+            outcome = _Child(config, attempt.log, directory.path, cpu).run(inputs.run.timeout_s, inputs.run.step_s)
         step = last_metrics_step(directory.path, attempt.number)
         reason, status = _judge(directory, step, inputs.run.schedule.steps, outcome)
         attempt.end(reason, step, status)
@@ -112,7 +116,8 @@ def train(inputs: Inputs) -> int:
             directory.finish(_summary(inputs, directory, step))
         elif reason == "failed":
             raise GenselectError(
-                f"{inputs.name}: the trainer failed{f' after step {step}' if step else ' before its first step'} "
+                f"{inputs.name}: the trainer {'failed' if outcome.status else 'left of itself'} "
+                f"{f'after step {step}' if step else 'before its first step'} "
                 f"(exit status {outcome.status}); its last lines:\n{outcome.last_lines}",
                 f"The whole output is in {attempt.log}. Mend the cause and start the same command again: it resumes.",
             )
@@ -144,6 +149,8 @@ class Outcome:
     """The run was asked to stop at its next step boundary, by whomever: ``stop_requested`` stands in its directory."""
     timed_out: bool
     """Its own limit (``timeout_s``) was reached, or the end of the cluster's job was near."""
+    ended: bool
+    """The launcher ended it, since it did not leave in time."""
     last_lines: str
 
 
@@ -151,14 +158,18 @@ def _judge(directory: RunDirectory, step: int | None, steps: int, outcome: Outco
     """The attempt's reason and exit status."""
     if step is not None and step >= steps and outcome.status == 0:
         return "done", 0
+    # A crash is none of the reasons below, even near the end of the job. After a signal one cannot tell: a cluster sends it to every
+    # process, and the trainer's own die of it.
+    if outcome.status != 0 and not (outcome.ended or outcome.stopped):
+        return "failed", 1
+    if step is not None and outcome.status == 0 and stopped_by_guard(directory.path, step):
+        return "guard", GUARD
     if outcome.timed_out:
         return "time_limit", STOPPED
     if outcome.stopped:
         return "signal", STOPPED
-    if outcome.asked and outcome.status == 0:
+    if outcome.asked:
         return "stopped", STOPPED
-    if outcome.status == 0:
-        return "guard", GUARD
     return "failed", 1
 
 
@@ -280,12 +291,12 @@ class _Child:
         self._tail: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._stop_at: float | None = None
 
-    def run(self, timeout_s: float) -> Outcome:
-        """Run it to its end, or to the end of ``timeout_s``."""
+    def run(self, timeout_s: float, step_s: float | None) -> Outcome:
+        """Run it to its end, or to the end of ``timeout_s``. ``step_s`` is how long a step takes, where that is known beforehand."""
         deadline = time.monotonic() + timeout_s
-        timed_out = False
-        limit = TimeLimit(self._directory / METRICS)
-        with self._stopping_softly():
+        timed_out = ended = False
+        limit = TimeLimit(self._directory / METRICS, step_s)
+        with self._stopping_softly(limit):
             process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
@@ -309,13 +320,14 @@ class _Child:
                         "stopping: the job ends in %.0f s; a save at the next step boundary", limit.left_s() or 0.0
                     )
                 timed_out = timed_out or now > deadline
-                if now > deadline or (self._stop_at is not None and now > self._stop_at + GRACE_S):
+                if now > deadline or (self._stop_at is not None and now > self._stop_at + _grace_s(limit)):
+                    ended = True
                     assert process.stdin is not None
                     process.stdin.close()  # the keeper ends everything
                     process.wait()
             reader.join(timeout=10)
         asked = (self._directory / STOP_FILE).exists()
-        return Outcome(process.returncode, self._stop_at is not None, asked, timed_out, "\n".join(self._tail))
+        return Outcome(process.returncode, self._stop_at is not None, asked, timed_out, ended, "\n".join(self._tail))
 
     def _pump(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -329,14 +341,14 @@ class _Child:
                     logger.info("%s", text.rstrip())
 
     @contextlib.contextmanager
-    def _stopping_softly(self) -> Iterator[None]:
+    def _stopping_softly(self, limit: TimeLimit) -> Iterator[None]:
         """SIGTERM and SIGINT ask the trainer to save and stop at the next step boundary."""
 
         def ask(number: int, frame: FrameType | None) -> None:
             if self._stop_at is None:
                 self._stop_at = time.monotonic()
                 (self._directory / STOP_FILE).touch()
-                logger.info("stopping: a save at the next step boundary, at most %.0f s from now", GRACE_S)
+                logger.info("stopping: a save at the next step boundary, at most %.0f s from now", _grace_s(limit))
 
         before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -344,6 +356,11 @@ class _Child:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _grace_s(limit: TimeLimit) -> float:
+    """Seconds that a stopping run is given."""
+    return max(GRACE_S, limit.needed_s())
 
 
 # Snakemake sets these to a rule's threads. vLLM pins its engine to one core and sets OMP_NUM_THREADS to match; an MKL that still

@@ -7,6 +7,7 @@ started itself, which is Snakemake; elsewhere it signals every process, and the 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import os
@@ -14,6 +15,8 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import orjson
 
 #: Seconds that a save may take, and Slurm's own imprecision.
 SAVE_S = 120.0
@@ -30,18 +33,21 @@ class TimeLimit:
 
     Args:
         metrics: The run's ``metrics.jsonl``, which grows by a line a step: how long a step takes is seen there.
+        step_s: Seconds that the configuration gives a step, if it does.
         ask: Gives the job's end as a Unix time, or None while it is not known.
     """
 
-    def __init__(self, metrics: Path, ask: Callable[[], float | None] | None = None) -> None:
+    def __init__(
+        self, metrics: Path, step_s: float | None = None, ask: Callable[[], float | None] | None = None
+    ) -> None:
         self._metrics = metrics
         self._ask = ask or job_end
         self._asked = float("-inf")
         self._end: float | None = None
         self._size = self._grown = 0.0
-        self._longest_step = 0.0
         self._look_at_steps()
-        self._longest_step = 0.0  # what stood there before is no step of ours
+        # What stands there is of earlier attempts, and says itself how long its steps were.
+        self._longest_step = max(step_s or 0.0, *_timed_steps(metrics), 0.0)
 
     def left_s(self) -> float | None:
         """Seconds until the job ends; None when that is not known. Asks Slurm every 15 s at most."""
@@ -51,19 +57,34 @@ class TimeLimit:
             self._end = self._ask() or self._end
         return None if self._end is None else self._end - time.time()
 
-    def is_near(self) -> bool:
-        """Whether less is left than one more step and a save may take."""
+    def needed_s(self) -> float:
+        """Seconds that one more step and a save may take."""
         self._look_at_steps()
-        left = self.left_s()
-        return left is not None and left < SAVE_S + STEP_SLACK * self._longest_step
+        return SAVE_S + STEP_SLACK * self._longest_step
+
+    def is_near(self) -> bool:
+        """Whether less than that is left."""
+        needed, left = self.needed_s(), self.left_s()
+        return left is not None and left < needed
 
     def _look_at_steps(self) -> None:
         size = self._metrics.stat().st_size if self._metrics.exists() else 0
         now = time.monotonic()
-        if size != self._size:
+        if size != self._size and self._grown:
             self._longest_step = max(self._longest_step, now - self._grown)
+        if size != self._size or not self._grown:
             self._size, self._grown = size, now
-        self._grown = self._grown or now
+
+
+def _timed_steps(metrics: Path) -> list[float]:
+    """Seconds of the steps that ``metrics.jsonl`` has."""
+    found = []
+    for line in metrics.read_bytes().splitlines() if metrics.exists() else []:
+        with contextlib.suppress(orjson.JSONDecodeError):  # the last may be torn
+            seconds = orjson.loads(line).get("timing_s/step")
+            if isinstance(seconds, int | float):
+                found.append(float(seconds))
+    return found
 
 
 def job_end() -> float | None:
