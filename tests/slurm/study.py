@@ -71,6 +71,7 @@ class Study:
         shutil.copytree(STAND_INS / "vllm", root / "workflow" / "vllm")
         (root / "model").mkdir()
         (root / "model" / "config.json").write_text("{}\n")
+        (root / "model" / "model.safetensors").write_bytes(b"weights")
         self.configure()
         self.profile()
 

@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 
+from genselect.base_model.folder import weights_sha256
 from genselect.base_model.network import build_network, save_model
 from genselect.base_model.tokenizer import build_tokenizer
 from genselect.errors import GenselectError
-from genselect.provenance import check_seal
+from genselect.provenance import check_seal, file_sha256
 from genselect.provenance.saves import Saves
+from genselect.training.adapter_state import read_adapter
 from genselect.training.merge_anchor import merge_anchor
+from genselect.training.trained_weights import trained_state
 
 RANK, ALPHA, STEP = 4, 8, 5
 
@@ -59,12 +63,17 @@ class Anchor:
             if "lora_B" in name:
                 torch.nn.init.normal_(weight, std=0.2)
         self.logits = answer(network)
-        self.saved = {name: value.detach().clone() for name, value in network.state_dict().items()}
-        (self.actor / "lora_train_meta.json").write_text(json.dumps({"r": RANK, "lora_alpha": ALPHA}))
+        self.network = network
+        self.saved = {name: value.clone() for name, value in trained_state(network).items()}
+        (self.actor / "lora_train_meta.json").write_text(
+            json.dumps({"r": RANK, "lora_alpha": ALPHA, "task_type": "CAUSAL_LM"})
+        )
         torch.save(self.saved, self.actor / "model_world_size_1_rank_0.pt")
 
     def complete(self, world_size: int = 1) -> None:
-        Saves(self.run / "checkpoints").mark_complete(STEP, world_size=world_size, attempt=1)
+        Saves(self.run / "checkpoints").mark_complete(
+            STEP, world_size=world_size, attempt=1, base_weights=weights_sha256(self.base)
+        )
 
     def merge(self, output: Path, step: int = STEP) -> dict:
         return merge_anchor(self.run, step, self.base, output, output.with_suffix(".json"))
@@ -121,13 +130,47 @@ def test_a_save_that_is_not_whole_or_not_there_is_refused(anchor: Anchor, tmp_pa
         anchor.merge(tmp_path / "merged")
 
 
-def test_a_save_of_another_model_is_refused(anchor: Anchor, tmp_path: Path) -> None:
-    torch.save(
-        {**anchor.saved, "base_model.model.other.weight": torch.ones(2)}, anchor.actor / "model_world_size_1_rank_0.pt"
-    )
+def test_a_save_that_belongs_to_other_base_weights_is_refused(anchor: Anchor, tmp_path: Path) -> None:
     anchor.complete()
-    with pytest.raises(GenselectError, match=r"1 tensor\(s\) have no place in the base model, such as other\.weight"):
+    (weights,) = anchor.base.glob("*.safetensors")
+    before = file_sha256(weights)
+    tensors = load_file(weights)
+    save_file({name: value + 1 for name, value in tensors.items()}, weights)
+    with pytest.raises(GenselectError, match=rf"{weights.name} had sha256 {before} then, and has") as caught:
         anchor.merge(tmp_path / "merged")
+    assert file_sha256(weights) in caught.value.message
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "other.lora_A.default.weight",
+            r"1 adapter\(s\) have no place in the base model, such as that of other\.weight",
+        ),
+        ("other.lora_magnitude_vector.default.weight", "is of no plain LoRA"),
+        ("other.base_layer.weight", "by a version of genselect that saved whole models"),
+    ],
+)
+def test_a_save_of_another_kind_is_refused(anchor: Anchor, tmp_path: Path, name: str, says: str) -> None:
+    saved = {**anchor.saved, f"base_model.model.{name}": torch.ones(RANK, 2)}
+    torch.save(saved, anchor.actor / "model_world_size_1_rank_0.pt")
+    anchor.complete()
+    with pytest.raises(GenselectError, match=says):
+        anchor.merge(tmp_path / "merged")
+
+
+def test_an_adapter_is_read_under_pefts_own_names_in_the_trainers_type(anchor: Anchor) -> None:
+    found = read_adapter(anchor.actor.parent, "policy")
+    assert (found.rank, found.alpha, found.task_type) == (RANK, ALPHA, "CAUSAL_LM")
+    theirs = get_peft_model_state_dict(anchor.network)
+    assert found.tensors.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert torch.equal(found.tensors[name], value)
+        assert found.tensors[name].dtype == torch.float32
+    with pytest.raises(GenselectError, match=r"critic: holds model files of rank\(s\) none"):
+        read_adapter(anchor.actor.parent, "critic")
 
 
 def test_an_adapter_of_another_rank_than_its_settings_say_is_refused(anchor: Anchor, tmp_path: Path) -> None:

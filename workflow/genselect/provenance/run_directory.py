@@ -31,7 +31,7 @@ from genselect.formats.jsonl import read_json, write_json
 from genselect.provenance.attempts import KILLED, METRICS, Attempt, Trimmed, last_metrics_step, now, trim
 from genselect.provenance.circumstances import collect
 from genselect.provenance.difference import did_you_mean, difference
-from genselect.provenance.saves import DATA_STATE, Saves, check_world_size
+from genselect.provenance.saves import DATA_STATE, Saves, check_base_weights, check_world_size
 
 logger = logging.getLogger(__name__)
 
@@ -105,21 +105,28 @@ class RunDirectory:
             )
         return dict(values)
 
-    def prepare_resume(self, world_size: int | None, *, remove_incomplete: bool = False) -> int | None:
+    def prepare_resume(
+        self,
+        world_size: int | None,
+        base_weights: Mapping[str, str] | None = None,
+        *,
+        remove_incomplete: bool = False,
+    ) -> int | None:
         """The step to resume from (None: start anew), with half-written saves out of the way and verl's tracker in order.
 
         Args:
             world_size: Ranks of this attempt; None does not ask.
+            base_weights: sha256 of the weight files that this attempt will load, by file name; None does not ask.
             remove_incomplete: Delete half-written saves instead of setting them aside.
 
         Raises:
-            GenselectError: The last complete save is of another world size.
+            GenselectError: The last complete save is of another world size, or belongs to other base weights.
         """
         self._needs_lock()
         for save in self.saves.set_aside_incomplete(self._last_attempt(), remove=remove_incomplete):
             done = "deleted" if remove_incomplete else "set aside"
             logger.info("%s: half-written save of step %d %s: %s", self.path, save.step, done, save.problem)
-        last = self.saves.last_complete_save(world_size)
+        last = self.saves.last_complete_save(world_size, base_weights)
         if self.saves.repair_tracker():
             logger.info("%s: verl's tracker put right: %s", self.path, last.step if last else "no save to resume from")
         return last.step if last else None
@@ -279,6 +286,7 @@ def resolve_start(
     with_data_state: bool,
     *,
     world_size: int | None = None,
+    base_weights: Mapping[str, str] | None = None,
     for_run: str | None = None,
 ) -> Path:
     """The save of another run to start from.
@@ -290,34 +298,45 @@ def resolve_start(
         with_data_state: The data loader's position is wanted too. When False the caller must not load ``data.pt``; verl
             loads it wherever it finds one.
         world_size: Ranks that will load it; None does not ask.
+        base_weights: sha256 of the weight files that the new run loads, by file name; None does not ask.
         for_run: The run that starts there. Given, the save is pinned: the other run's rotation keeps it for good.
 
     Returns:
         The folder ``global_step_<step>``.
 
     Raises:
-        GenselectError: There is no such run or save, or it is incomplete, broken, of another world size, or without the
-            data state that is wanted. The saves that exist are named.
+        GenselectError: There is no such run or save, or it is incomplete, broken, of another world size, of other base weights,
+            or without the data state that is wanted. The saves that exist are named.
     """
     root = Path(runs_root)
     if not (root / run / MANIFEST).is_file():
         names = sorted(path.parent.name for path in root.glob(f"*/{MANIFEST}"))
         raise GenselectError(f"start: {root / run}: there is no such run", did_you_mean(run, names))
     saves = Saves(root / run / "checkpoints")
-    path = _usable_start(saves, run, step, with_data_state, world_size)
+    path = _usable_start(saves, run, step, with_data_state, world_size, base_weights)
     if for_run is not None:
         saves.pin(step, for_run)
-        _usable_start(saves, run, step, with_data_state, world_size)  # it may have gone just before the pin
+        _usable_start(
+            saves, run, step, with_data_state, world_size, base_weights
+        )  # it may have gone just before the pin
     return path
 
 
-def _usable_start(saves: Saves, run: str, step: int, with_data_state: bool, world_size: int | None) -> Path:
+def _usable_start(
+    saves: Saves,
+    run: str,
+    step: int,
+    with_data_state: bool,
+    world_size: int | None,
+    base_weights: Mapping[str, str] | None,
+) -> Path:
     save = next((save for save in saves.all() if save.step == step), None)
     if save is None:
         raise GenselectError(f"start: run {run} has no save of step {step}", saves.existing())
     if save.state != "complete":
         raise GenselectError(f"start: {save.path} is {save.state}: {save.problem}", saves.existing())
     check_world_size(save, world_size)
+    check_base_weights(save, base_weights)
     if with_data_state and not (save.path / DATA_STATE).is_file():
         raise GenselectError(
             f"start: {save.path} has no data state ({DATA_STATE})",

@@ -7,6 +7,8 @@ slow every kernel down). Can go when verl seeds the building of a model.
 Value models also need boundaries between packed rows, and a LoRA of their own. verl always builds LoRA for a causal language
 model (``FSDPEngine._build_lora_module``), which PEFT refuses for a token-classification model; and ``all-linear`` would put an
 adapter on the new head instead of training it. Can go when verl chooses the task type by model type.
+
+All of them save what they train, and no frozen weight (:mod:`genselect.training.trained_weights`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
 from genselect.training.boundaries import name_boundaries
+from genselect.training.trained_weights import TrainedWeights
 
 #: verl's model type of the submit predictor.
 SUBMIT_MODEL = "submit_model"
@@ -65,7 +68,26 @@ class GivesBack:
         return mode if options.get("disable_auto_offload") else giving_back(mode)
 
 
-class PolicyEngine(GivesBack, FSDPEngineWithLMHead):
+class SavesTrained:
+    """An engine that saves and loads what it trains."""
+
+    checkpoint_manager: Any
+
+    def initialize(self) -> None:
+        """As verl's, with a checkpoint manager of ours. verl's holds no state before its first save."""
+        super().initialize()  # type: ignore[misc]
+        verls = self.checkpoint_manager
+        self.checkpoint_manager = TrainedWeights(
+            verls.model,
+            verls.optimizer,
+            verls.lr_scheduler,
+            verls.processing_class,
+            verls.checkpoint_config,
+            verls.trust_remote_code,
+        )
+
+
+class PolicyEngine(GivesBack, SavesTrained, FSDPEngineWithLMHead):
     """verl's, with an adapter that the run's seed decides."""
 
     def _build_lora_module(self, module: Any) -> Any:
@@ -73,7 +95,7 @@ class PolicyEngine(GivesBack, FSDPEngineWithLMHead):
             return super()._build_lora_module(module)
 
 
-class ValueEngine(GivesBack, FSDPEngineWithValueHead):
+class ValueEngine(GivesBack, SavesTrained, FSDPEngineWithValueHead):
     """A token-classification model with one output, a LoRA on its layers and a head that is trained whole."""
 
     #: Added to the run's seed: no two models begin alike.

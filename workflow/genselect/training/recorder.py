@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
+#: verl's figure for how old the oldest weights were that played an episode of the step, in steps.
+_BEHIND = "training/off_policy/trajectory_staleness_worst/max"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -57,6 +60,8 @@ class Settings:
     """Compare packed with padded forwards at the first step."""
     packed_limit: float
     """Largest difference between them."""
+    base_weights: Mapping[str, str]
+    """sha256 of the base model's weight files, by name: which frozen weights a save's trained ones belong to."""
     memory: Mapping[str, Any]
     """``budgets`` (of each model: tokens, rows, longest), ``production`` and ``ppo_epochs``."""
 
@@ -80,6 +85,7 @@ class Settings:
             synthetic_steps=values["synthetic_steps"],
             prove_packing=values["prove_packing"],
             packed_limit=values["packed_limit"],
+            base_weights=dict(values["base_weights"]),
             memory=values["memory"],
         )
 
@@ -114,7 +120,12 @@ class StepRecorder:
     def _seal_save(self, step: int) -> None:
         """Declare the save whole, last of all: the next attempt goes on behind this step and writes none of its records again."""
         if self._saves.path(step).is_dir():
-            self._saves.mark_complete(step, world_size=self.settings.world_size, attempt=self.settings.attempt)
+            self._saves.mark_complete(
+                step,
+                world_size=self.settings.world_size,
+                attempt=self.settings.attempt,
+                base_weights=self.settings.base_weights,
+            )
 
     def stop_requested(self) -> bool:
         """Whether somebody asked the run to stop."""
@@ -142,6 +153,7 @@ class StepRecorder:
         reports = reports_of(data, trajectories, self.settings.gamma)
         calibration.write_report(folder / "potential" / f"step_{step}.json", step, reports)
         given = proofs_of(data, trajectories, first_update, self.settings.packed_limit)
+        given.append(proofs.rollout_is_current(float(metrics.get(_BEHIND, math.nan))))
         proofs.write_proofs(folder / "proofs" / f"step_{step}.json", given)
 
         line = {name: _plain(value) for name, value in metrics.items() if _is_number(value)}
