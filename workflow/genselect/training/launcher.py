@@ -25,6 +25,7 @@ from typing import Any
 
 import yaml
 
+from genselect.base_model.folder import weights_sha256
 from genselect.config import Judge
 from genselect.config.training import Run
 from genselect.errors import GenselectError
@@ -90,10 +91,11 @@ def train(inputs: Inputs) -> int:
             logger.info("%s: done already", inputs.name)
             return 0
         refuse_after_guard(directory, inputs.run.guards)
-        _bring_start(inputs, directory)
+        weights = weights_sha256(inputs.model)
+        _bring_start(inputs, directory, weights)
         cpu = not collect()["gpus"]
         world = 1 if cpu else inputs.run.cards
-        resume = directory.prepare_resume(world)
+        resume = directory.prepare_resume(world, weights)
         if resume is not None and resume >= inputs.run.schedule.steps:
             # Its last save stands, and only the word that it is done was lost.
             directory.finish(_summary(inputs, directory, resume))
@@ -106,7 +108,7 @@ def train(inputs: Inputs) -> int:
             (directory.path / request).unlink(missing_ok=True)
         began = "from the initial adapters" if resume is None else f"from the save of step {resume}"
         logger.info("%s: attempt %d, %s; log: %s", inputs.name, attempt.number, began, attempt.log)
-        config = _write_configs(inputs, directory, attempt.number, resume, cpu, world)
+        config = _write_configs(inputs, directory, attempt.number, resume, cpu, world, weights)
         with gpu_watch(directory.path / GPU_WATCH, {"attempt": attempt.number}):
             outcome = _Child(config, attempt.log, directory.path, cpu).run(inputs.run.timeout_s, inputs.run.step_s)
         step = last_metrics_step(directory.path, attempt.number)
@@ -173,22 +175,30 @@ def _judge(directory: RunDirectory, step: int | None, steps: int, outcome: Outco
     return "failed", 1
 
 
-def _bring_start(inputs: Inputs, directory: RunDirectory) -> None:
+def _bring_start(inputs: Inputs, directory: RunDirectory, weights: Mapping[str, str]) -> None:
     """Copy the save of another run that this one starts from, once. Copied, for the other run may be deleted one day."""
     start = inputs.run.start
     if start.run is None or start.step is None or directory.saves.all():
         return
-    source = resolve_start(inputs.runs_root, start.run, start.step, start.data_state, for_run=inputs.name)
+    source = resolve_start(
+        inputs.runs_root, start.run, start.step, start.data_state, base_weights=weights, for_run=inputs.name
+    )
     complete = json.loads((source / "complete.json").read_text(encoding="utf-8"))
     target = directory.saves.path(start.step)
     left_out = ["complete.json", "start_of", *([] if start.data_state else ["data.pt"])]
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*left_out))
-    directory.saves.mark_complete(start.step, world_size=complete["world_size"], attempt=0)
+    directory.saves.mark_complete(start.step, world_size=complete["world_size"], attempt=0, base_weights=weights)
     logger.info("%s: starts from step %d of %s", inputs.name, start.step, start.run)
 
 
 def _write_configs(
-    inputs: Inputs, directory: RunDirectory, attempt: int, resume: int | None, cpu: bool, world: int
+    inputs: Inputs,
+    directory: RunDirectory,
+    attempt: int,
+    resume: int | None,
+    cpu: bool,
+    world: int,
+    weights: Mapping[str, str],
 ) -> Path:
     """Write the agent loop's settings and verl's resolved configuration; returns the latter's path."""
     run = inputs.run
@@ -240,6 +250,7 @@ def _write_configs(
         # A formal run's proofs are those of its gates and of every step; another forward of both kinds would only cost time.
         "prove_packing": run.tokens.packing and run.kind in ("smoke", "memory_check"),
         "packed_limit": run.tokens.packed_limit,
+        "base_weights": dict(weights),
         "memory": _memory(run, cpu),
     }
     from omegaconf import OmegaConf
