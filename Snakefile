@@ -31,6 +31,7 @@ include: "rules/gates.smk"
 include: "rules/train.smk"
 include: "rules/evaluate.smk"
 include: "rules/report.smk"
+include: "rules/publish.smk"
 
 
 localrules:
@@ -41,6 +42,7 @@ localrules:
     evaluate,
     graph_rules,
     report,
+    stage,
 
 
 rule all:
@@ -51,3 +53,4 @@ rule all:
         rules.train.input,
         rules.evaluate.input,
         rules.report.input,
+        rules.stage.input,

@@ -52,6 +52,7 @@ PREREGISTRATION = f"{EVALUATION}/preregistration.json"
 REPORT = f"{CONFIG.results}/report/{CONFIG.dataset.name}"
 FIGURES = f"{REPORT}/figures"
 PAGE = f"{REPORT}/index.html"
+PUBLICATION = f"{CONFIG.results}/publication/{CONFIG.dataset.name}"
 RESOLVED_CONFIG = f"{DATA}/config.yaml"
 LABEL_SHARDS = [
     f"{k}-of-{CONFIG.judge.shards}" for k in range(1, CONFIG.judge.shards + 1)
@@ -149,17 +150,18 @@ def pictures(drawn, category, *, folder="", **labels):
     return [*marked, *(f"{FIGURES}/{folder}{one.name}.png" for one in drawn)]
 
 
+def planned_jobs():
+    """The jobs of this plan; none before there is one. Snakemake shows them to a Snakefile in no other way."""
+    if workflow.dag is None:
+        return []
+    return list(workflow.dag.needrun_jobs(exclude_finished=False))
+
+
 def planned_costs():
     """What the jobs of this plan cost, by estimate; empty before there is a plan."""
     # Here, not above: only dry runs and starts need it.
     from genselect.status.estimate import Job, estimate, known_architecture
 
-    # Snakemake shows no job of the plan to a Snakefile in another way.
-    planned = (
-        []
-        if workflow.dag is None
-        else workflow.dag.needrun_jobs(exclude_finished=False)
-    )
     jobs = [
         Job(
             job.rule.name,
@@ -167,7 +169,7 @@ def planned_costs():
             int(job.resources.get("gpu", 0)),
             job.resources.get("runtime"),
         )
-        for job in planned
+        for job in planned_jobs()
         if job.rule.name not in TARGETS
     ]
     return estimate(
@@ -176,9 +178,10 @@ def planned_costs():
 
 
 def tell_costs():
-    """At the end of a dry run: card hours and disk, by job and in all."""
+    """At the end of a dry run: card hours and disk, by job and in all; what would be published of what is there."""
     if not workflow.dryrun:
         return
+    from genselect.publishing.plan_text import staging_told
     from genselect.status.estimate import check_disk, text
 
     costs = planned_costs()
@@ -188,6 +191,8 @@ def tell_costs():
             check_disk(costs, Path(CONFIG.results))
         except GenselectError as error:
             print(f"error: {error}", file=sys.stderr)
+    if any(job.rule.name == "stage_publication" for job in planned_jobs()):
+        print(staging_told(CONFIG), file=sys.stderr)
 
 
 # Snakemake has no hook for the end of a dry run.
@@ -208,7 +213,7 @@ onstart:
 
 onsuccess:
     print(
-        banners.success(CONFIG, DATA, LOGS, EVALUATION, PAGE, STARTED),
+        banners.success(CONFIG, DATA, LOGS, EVALUATION, PAGE, PUBLICATION, STARTED),
         file=sys.stderr,
     )
 

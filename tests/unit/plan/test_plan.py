@@ -45,12 +45,12 @@ def test_the_banner_says_the_word_when_this_run_made_it(repository: Path, tmp_pa
     config = load_config(repository / "config" / "mini.yaml")
     entry = {"name": "formal@20 above untrained", "exploratory": False, "verdict": {"sentence": "Yes, it rose above."}}
     now = datetime.datetime.now()
-    assert "final word" not in banners.success(config, "data", "logs", str(tmp_path), "page", now)
+    assert "final word" not in banners.success(config, "data", "logs", str(tmp_path), "page", "publication", now)
     (tmp_path / "comparison.json").write_text(json.dumps({"hypotheses": [entry]}))
-    said = banners.success(config, "data", "logs", str(tmp_path), "page", now - datetime.timedelta(minutes=1))
+    said = banners.success(config, "data", "logs", str(tmp_path), "page", "publication", now - datetime.timedelta(minutes=1))
     assert f"the final word: {tmp_path / 'comparison.md'}" in said
     assert "formal@20 above untrained? Yes, it rose above." in said
     # One of an earlier run is named, not repeated as news.
     assert "rose" not in banners.success(
-        config, "data", "logs", str(tmp_path), "page", now + datetime.timedelta(minutes=1)
+        config, "data", "logs", str(tmp_path), "page", "publication", now + datetime.timedelta(minutes=1)
     )

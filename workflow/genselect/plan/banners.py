@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from genselect.config import Config
+from genselect.publishing.publication import FRONT_PAGE, TARGETS
 
 _LINE = "-" * 78
 
@@ -31,7 +32,9 @@ def start(config: Config, resolved: str, logs: str) -> str:
     )
 
 
-def success(config: Config, data: str, logs: str, evaluation: str, page: str, started: datetime.datetime) -> str:
+def success(
+    config: Config, data: str, logs: str, evaluation: str, page: str, publication: str, started: datetime.datetime
+) -> str:
     """When everything asked for stands."""
     return _boxed(
         f"genselect: {config.dataset.name} is complete after {_elapsed(started)}",
@@ -40,6 +43,7 @@ def success(config: Config, data: str, logs: str, evaluation: str, page: str, st
         *(f"run {name}: {config.results}/runs/{name}/ (metrics.jsonl, records/, health.json)" for name in config.runs),
         *_verdict(Path(evaluation) / "comparison.json", started),
         *([f"the report, to open in a browser: {page}"] if Path(page).exists() else []),
+        *_publication(Path(publication)),
         f"logs: {logs}/",
         "next: docs/data-format.md and docs/run-directory.md say how to read them; the same command again runs only what has changed",
     )
@@ -55,6 +59,12 @@ def _verdict(comparison: Path, started: datetime.datetime) -> list[str]:
             mark = " (exploratory)" if entry["exploratory"] else ""
             lines.append(f"  {entry['name']}?{mark} {entry['verdict']['sentence']}")
     return lines
+
+
+def _publication(folder: Path) -> list[str]:
+    """The staged trees, once they are there."""
+    trees = [str(folder / target) for target in TARGETS if (folder / target / FRONT_PAGE).exists()]
+    return [f"staged for others: {' and '.join(trees)} ({FRONT_PAGE} is the front page)"] if trees else []
 
 
 def failure(logs: str, started: datetime.datetime) -> str:

@@ -1,0 +1,52 @@
+# The experiment as others receive it.
+#
+# needs: everything before it
+# makes: publication/<name>/hub/ and publication/<name>/reading_copy/, each a tree with README.md and publication.json, and
+#        publication/<name>/staged.json, which says what was staged. The trees are no outputs: Snakemake would delete the former one before
+#        the new one stands.
+
+from genselect.publishing.layout import adapter_folder
+
+STAGED = f"{PUBLICATION}/staged.json"
+
+
+rule stage_publication:
+    input:
+        rules.data.input,
+        rules.gates.input,
+        rules.evaluate.input,
+        rules.report.input,
+        expand(f"{RUN_ROOT}/{{run}}/done.json", run=RUNS),
+        expand(f"{ROLLOUTS}/{{rollout}}/rollout.json", rollout=CONFIG.rollouts),
+        adapters=[
+            adapter_folder(
+                CONFIG.results, CONFIG.dataset.name, adapter.run, adapter.step
+            )
+            for adapter in CONFIG.publish.adapters
+        ],
+    output:
+        staged=STAGED,
+    log:
+        f"{LOGS}/stage_publication.log",
+    benchmark:
+        f"{BENCHMARKS}/stage_publication.tsv"
+    conda:
+        "../envs/data.yaml"
+    resources:
+        mem_mb=4000,
+        runtime=240,
+    params:
+        # What the trees hold and say beyond their inputs.
+        identity=fingerprint(
+            CONFIG.publish.model_dump(mode="json", exclude={"public", "tracking"})
+        ),
+        results=CONFIG.results,
+        config=RESOLVED_CONFIG,
+        scripts=SCRIPTS,
+    shell:
+        "exec python {params.scripts:q}/stage_publication.py --config {params.config:q} --results {params.results:q} --log {log:q}"
+
+
+rule stage:
+    input:
+        rules.stage_publication.output,
