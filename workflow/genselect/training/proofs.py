@@ -4,6 +4,7 @@
    differ among them. A spread is state that leaked between packed rows.
 2. The first actor mini-batch, before any optimiser step, compares the policy with itself: nothing clipped, no divergence.
 3. Packed and padded forwards agree, and so do the rollout engine and the actor.
+4. The rollout engine played the step with the weights that the step before left, and with no others.
 
 A proof without anything to compare has not been given: it fails.
 """
@@ -187,6 +188,23 @@ def rollout_matches_actor(
         "min_pearson": min_pearson,
     }
     return Proof("rollout_matches_actor", passed, numbers, message)
+
+
+def rollout_is_current(behind: float) -> Proof:
+    """Proof 4: no episode was played by weights older than the last step's.
+
+    Weights that are one step old pass for the actor's in :func:`rollout_matches_actor` (docs/benchmarks/planted_faults.md), so their
+    version is proven by itself: the engine takes it over with the weights, and reports it with each turn.
+
+    Args:
+        behind: The oldest turn's version, in steps behind the trainer's.
+    """
+    # Written so that a nan fails.
+    passed = bool(abs(behind) < 1)
+    message = f"oldest weights that played: {behind:g} steps behind"
+    if not passed:
+        message += ": the weight sync at the end of a step did not reach every engine, or episodes outlived a step."
+    return Proof("rollout_is_current", passed, {"steps_behind": float(behind)}, message)
 
 
 def _std(group: list[float]) -> float:
