@@ -61,6 +61,7 @@ ADAPTER = Entry(
     "a policy's LoRA adapter that publish.adapters names, for PeftModel.from_pretrained",
     _hub_only(f"tensors are nothing {_COPY}"),
 )
+FRONT_PAGE_ENTRY = Entry("front_page", (), "this page")
 
 CONTENTS: tuple[Entry, ...] = (
     # Made after the staging, or out of it.

@@ -48,7 +48,11 @@ class TargetPlan:
     @property
     def bytes(self) -> int:
         """Of what is staged, packed or not."""
-        return sum(item.bytes for item in self.items) + sum(packing.bytes for packing in self.packed)
+        return sum(item.bytes for item in self.all_items())
+
+    def all_items(self) -> list[Item]:
+        """Everything that leaves the machine in this tree, packed or not."""
+        return [*self.items, *(item for packing in self.packed for item in packing.items)]
 
     @property
     def commits(self) -> int:

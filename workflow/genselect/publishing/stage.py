@@ -18,10 +18,14 @@ from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.formats import write_json, write_text
 from genselect.provenance.seal import file_sha256
+from genselect.publishing.contents import FRONT_PAGE_ENTRY
+from genselect.publishing.examine import check_gated, check_secrets
 from genselect.publishing.front_page import front_page
+from genselect.publishing.gated import check_experiment
 from genselect.publishing.layout import StagingPlan, TargetPlan, make_plan, publication_folder
 from genselect.publishing.packing import Item, write_archive
 from genselect.publishing.publication import FILE, FRONT_PAGE, Publication, PublishedFile, Target, write_publication
+from genselect.publishing.secrets import SecretSearch
 from genselect.status.render import in_bytes
 
 logger = logging.getLogger(__name__)
@@ -44,8 +48,13 @@ def stage(config: Config, runs: Mapping[str, Run], results: Path) -> dict[Target
     Raises:
         GenselectError: Something may not be published (undeclared files, secrets, gated questions), or does not fit a target's limits.
     """
+    check_experiment(config)
     plan = make_plan(config, results)
     check_plan(plan)
+    leaving = {item.source: item for tree in plan.targets.values() for item in tree.all_items()}
+    check_gated(leaving.values(), config.publish.gated_benchmarks)
+    search = SecretSearch()
+    check_secrets(leaving.values(), search)
     home = publication_folder(results, config.dataset.name)
     home.mkdir(parents=True, exist_ok=True)
     sums: dict[Path, str] = {}
@@ -54,6 +63,9 @@ def stage(config: Config, runs: Mapping[str, Run], results: Path) -> dict[Target
         building = home / _BUILDING.format(target)
         _clear(building)
         staged[target] = _build(config, runs, results, tree, building, sums)
+        # The configuration's title and links are in it.
+        page = building / FRONT_PAGE
+        check_secrets([Item(FRONT_PAGE, page, page.stat().st_size, FRONT_PAGE_ENTRY)], search)
     # All or none: a target that cannot be built leaves the others as they were, too.
     for target in staged:
         _replace(home / target, home / _BUILDING.format(target), home / _FORMER.format(target))
@@ -107,7 +119,7 @@ def _build(
         files.append(_published(tree, packing.archive, "archive"))
         logger.info("packed %s: %d files, %s", packing.folder, len(packing.items), in_bytes(packing.bytes))
     write_text(tree / FRONT_PAGE, front_page(config, runs, results, plan, tuple(archives)))
-    files.append(_published(tree, FRONT_PAGE, "front_page"))
+    files.append(_published(tree, FRONT_PAGE, FRONT_PAGE_ENTRY.kind))
     files.sort(key=lambda file: file.path)
     publication = Publication(config.dataset.name, plan.target, tuple(files), tuple(archives), plan.left_out)
     write_publication(tree, publication)
