@@ -1,0 +1,285 @@
+"""Fetching a published experiment into ``results/``: checked, unpacked, and so that Snakemake finds nothing of it to do again."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from genselect.errors import GenselectError
+from genselect.formats import atomic_path, write_json
+from genselect.provenance import file_sha256
+from genselect.publishing.patience import PATIENCE, Patience
+from genselect.publishing.publication import FILE, FRONT_PAGE, Archive, Publication, PublishedFile, read_publication
+from genselect.publishing.receipt import now
+from genselect.publishing.repository import PARTIAL, Repository
+from genselect.publishing.sums import SHOWN
+from genselect.publishing.unpack import check_path, is_unpacked, unpack
+from genselect.status.render import in_bytes
+
+logger = logging.getLogger(__name__)
+
+#: Below ``publication/<name>/``: the front page, ``publication.json`` and the record of what was fetched.
+FETCHED = "fetched"
+RECORD = "fetched.json"
+#: So few files are asked for one by one; of more, the whole revision is downloaded.
+_ONE_BY_ONE = 50
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a fetch brought."""
+
+    name: str
+    """The experiment's."""
+    repository: str | None
+    commit: str | None
+    folder: str | None
+    """The published tree, when it came from a folder."""
+    placed: int
+    """Files that were put into place; the others stood there already."""
+    kept: tuple[str, ...]
+    """Files that stood there with another content, and were kept."""
+    fetched: str
+    """UTC, ISO 8601."""
+
+
+def fetch_from_hub(
+    repository: str,
+    revision: str | None,
+    results: Path | str,
+    *,
+    token: str | None = None,
+    keep: bool = False,
+    endpoint: str | None = None,
+    patience: Patience = PATIENCE,
+) -> Fetched:
+    """Bring the experiment that is published in ``repository`` into ``results``.
+
+    What stands there already is not downloaded. Files that a stopped fetch downloaded whole are used by the next one.
+
+    Args:
+        repository: ``owner/name`` of a dataset repository.
+        revision: A commit or tag; None is the newest commit. The record has it in full.
+        results: The results folder.
+        token: For a private repository.
+        keep: Keep what stands there with another content, instead of refusing.
+        endpoint: Address of the Hub; None takes ``HF_ENDPOINT`` or the public one.
+        patience: How long the Hub is waited for.
+
+    Raises:
+        GenselectError: The Hub refuses or cannot be reached, the revision is no whole publication, a file is not what was published,
+            or stands in ``results`` with another content.
+    """
+    source = Repository(repository, token, patience, endpoint, right="read")
+    remote = source.look(revision)
+    if remote is None:
+        raise GenselectError(
+            f"{repository}: there is no such dataset repository, or it is hidden from this account",
+            "Check the name; for a private one put a token that may read it in HF_TOKEN.",
+        )
+    where = f"{repository} at {remote.head}"
+    if PARTIAL in remote.files:
+        raise _half(where)
+    if FILE not in remote.files:
+        raise GenselectError(
+            f"{where}: holds no {FILE}, so it is no published experiment of genselect", "Check its name and revision."
+        )
+    results = Path(results)
+    work = results / f".publication.{remote.head[:12]}.partial"
+    tree = work / "tree"
+    source.read(FILE, remote.head, tree)
+    fetch = _Fetch(tree, results, where, keep=keep)
+    _check_room(results, fetch)
+    logger.info("%s: %d files to download", where, len(fetch.missing))
+    if len(fetch.missing) <= _ONE_BY_ONE:
+        for file in fetch.missing:
+            source.read(file.path, remote.head, tree)
+    else:
+        # Patterns are tried on every file, so few of them or none: what is too much is only left lying.
+        but = sorted(set(remote.files) - {file.path for file in fetch.missing})
+        source.read_all(remote.head, tree, but=[glob.escape(path) for path in but[:_ONE_BY_ONE]])
+    placed = fetch.place(work, link=True)
+    return fetch.record(placed, repository=repository, commit=remote.head)
+
+
+def fetch_from_folder(folder: Path | str, results: Path | str, *, keep: bool = False) -> Fetched:
+    """Bring the experiment that is published in ``folder`` into ``results``. The folder stays as it is.
+
+    Raises:
+        GenselectError: It is no whole publication, a file is not what was published, or stands in ``results`` with another content.
+    """
+    folder, results = Path(folder), Path(results)
+    if (folder / PARTIAL).exists():
+        raise _half(str(folder))
+    fetch = _Fetch(folder, results, str(folder), keep=keep)
+    _check_room(results, fetch)
+    work = results / f".publication.{file_sha256(folder / FILE)[:12]}.partial"
+    # Copied: in results a file may be written on, and the published one must not change with it.
+    placed = fetch.place(work, link=False)
+    return fetch.record(placed, folder=str(folder))
+
+
+class _Fetch:
+    """One publication on its way into one results folder.
+
+    Args:
+        tree: Where the published tree lies, or will: ``publication.json`` is there already.
+        results: The results folder.
+        where: The tree's name in messages.
+        keep: Keep what stands in ``results`` with another content.
+
+    Raises:
+        GenselectError: The publication names a path that leads elsewhere, or a file stands in ``results`` with another content.
+    """
+
+    def __init__(self, tree: Path, results: Path, where: str, *, keep: bool) -> None:
+        self.publication = _checked(read_publication(tree), where)
+        self._tree = tree
+        self._results = results
+        self._where = where
+        self._keep = keep
+        self._archives = {archive.path: archive for archive in self.publication.archives}
+        self._kept: list[str] = []
+        self._standing: list[str] = []
+        """Files in place, relative to ``results``."""
+        self.missing: list[PublishedFile] = []
+        """Files of the tree that are needed."""
+        for file in self.publication.files:
+            if file.path in self._archives:
+                if is_unpacked(self._archives[file.path], results):
+                    self._standing += _below(results, self._archives[file.path].folder)
+                else:
+                    self.missing.append(file)
+            elif file.path == FRONT_PAGE or not (results / file.path).exists():
+                self.missing.append(file)
+            elif _is(results / file.path, file):
+                self._standing.append(file.path)
+            else:
+                self._kept.append(file.path)
+        self._refuse_conflicts()
+
+    def bytes(self) -> int:
+        """Disk that is needed: the archives twice."""
+        unpacked = sum(self._archives[file.path].bytes for file in self.missing if file.path in self._archives)
+        return unpacked + sum(file.bytes for file in self.missing)
+
+    def place(self, work: Path, *, link: bool) -> int:
+        """Check what was missing, unpack archives, put everything into place, and give all of it one time; files placed."""
+        for file in self.missing:
+            if not _is(self._tree / file.path, file):
+                if link:
+                    (self._tree / file.path).unlink(missing_ok=True)
+                raise GenselectError(
+                    f"{self._where}: {file.path} is not what was published",
+                    "Start the same command again to fetch it anew; if it stays so, that copy was damaged or changed: take another one.",
+                )
+        unpacked = work / "unpacked"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        moves = []
+        for file in self.missing:
+            archive = self._archives.get(file.path)
+            if archive is None:
+                if file.path != FRONT_PAGE:
+                    moves.append((self._tree / file.path, file.path, link))
+                continue
+            for path in self._unpacked(archive, unpacked):
+                moves.append((unpacked / path, path, True))
+        self._refuse_conflicts()
+        for source, path, linked in moves:
+            _put(source, self._results / path, link=linked)
+        self._set_times([*self._standing, *(path for _, path, _ in moves)])
+        home = self._results / "publication" / self.publication.name / FETCHED
+        for name in (FILE, FRONT_PAGE):
+            if (self._tree / name).is_file():
+                _put(self._tree / name, home / name, link=False)
+        shutil.rmtree(work, ignore_errors=True)
+        return len(moves)
+
+    def record(
+        self, placed: int, *, repository: str | None = None, commit: str | None = None, folder: str | None = None
+    ) -> Fetched:
+        """Write down what was fetched, and return it."""
+        fetched = Fetched(self.publication.name, repository, commit, folder, placed, tuple(self._kept), now())
+        home = self._results / "publication" / self.publication.name / FETCHED
+        write_json(home / RECORD, {"schema_version": 1, **asdict(fetched)})
+        return fetched
+
+    def _unpacked(self, archive: Archive, into: Path) -> Iterable[str]:
+        """Paths of the archive's files that are to be put into place."""
+        for path in unpack(self._tree / archive.path, archive, into):
+            standing = self._results / path
+            if not standing.exists():
+                yield path
+            elif file_sha256(standing) == file_sha256(into / path):
+                self._standing.append(path)
+            else:
+                self._kept.append(path)
+
+    def _refuse_conflicts(self) -> None:
+        if self._kept and not self._keep:
+            more = f" and {len(self._kept) - SHOWN} more" if len(self._kept) > SHOWN else ""
+            raise GenselectError(
+                f"{self._results}: holds with another content than was published: {', '.join(self._kept[:SHOWN])}{more}",
+                "Fetch into another folder (--into), or move those away; --keep keeps them as they are and fetches the rest.",
+            )
+
+    def _set_times(self, paths: Iterable[str]) -> None:
+        """One time for all: Snakemake makes again what is older than what it was made from, and a download has no order."""
+        stamp = time.time_ns()
+        for path in paths:
+            os.utime(self._results / path, ns=(stamp, stamp))
+
+
+def _checked(publication: Publication, where: str) -> Publication:
+    """``publication`` if none of its paths leads elsewhere."""
+    place = f"{where}, {FILE}"
+    check_path(publication.name, place)
+    for path in (file.path for file in publication.files):
+        check_path(path, place)
+    for archive in publication.archives:
+        check_path(archive.folder, place)
+    return publication
+
+
+def _half(where: str) -> GenselectError:
+    return GenselectError(
+        f"{where}: its upload is not finished ({PARTIAL} is there), so its files belong to two publications",
+        "Name the commit of a finished one (--revision; whoever published has it in receipt.json), or wait until it is.",
+    )
+
+
+def _is(path: Path, file: PublishedFile) -> bool:
+    """Whether ``path`` holds ``file``."""
+    return path.is_file() and path.stat().st_size == file.bytes and file_sha256(path) == file.sha256
+
+
+def _below(results: Path, folder: str) -> list[str]:
+    return [path.relative_to(results).as_posix() for path in (results / folder).rglob("*") if path.is_file()]
+
+
+def _put(source: Path, target: Path, *, link: bool) -> None:
+    """Give ``target`` the content of ``source``, whole or not at all."""
+    with atomic_path(target) as temporary:
+        if link:
+            with suppress(OSError):
+                os.link(source, temporary)
+        if not temporary.exists():
+            shutil.copyfile(source, temporary)
+
+
+def _check_room(results: Path, fetch: _Fetch) -> None:
+    """Refuse a fetch that the disk cannot hold."""
+    results.mkdir(parents=True, exist_ok=True)
+    free, needed = shutil.disk_usage(results).free, fetch.bytes()
+    if needed > free:
+        raise GenselectError(
+            f"{results}: {in_bytes(needed)} are needed, and {in_bytes(free)} are free",
+            "Free space, or fetch to another disk (--into).",
+        )
