@@ -1,0 +1,8 @@
+"""Makes this folder's helpers, and ``pins`` and ``programs`` of envs/, importable by its tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "envs")]
