@@ -3,7 +3,7 @@
 # needs: everything before it
 # makes: publication/<name>/hub/ and publication/<name>/reading_copy/, each a tree with README.md and publication.json, and
 #        publication/<name>/staged.json, which says what was staged. The trees are no outputs: Snakemake would delete the former one before
-#        the new one stands.
+#        the new one stands. When `publish` is asked for: publication/<name>/receipt.json
 
 from genselect.publishing.layout import adapter_folder
 
@@ -50,3 +50,32 @@ rule stage_publication:
 rule stage:
     input:
         rules.stage_publication.output,
+
+
+# By name only, never in `all`. On the machine where Snakemake itself runs: there the network is, and the token (HF_TOKEN), which is
+# read from the environment and written nowhere.
+localrules:
+    publish,
+
+
+rule publish:
+    input:
+        staged=STAGED,
+    output:
+        receipt=f"{PUBLICATION}/receipt.json",
+    log:
+        f"{LOGS}/publish.log",
+    conda:
+        "../envs/data.yaml"
+    params:
+        tree=lambda wildcards, input: Path(input.staged).parent / "hub",
+        repository=(
+            f"--repository {shlex.quote(CONFIG.publish.repository)}"
+            if CONFIG.publish.repository
+            else ""
+        ),
+        public="--public" if CONFIG.publish.public else "",
+        scripts=SCRIPTS,
+    shell:
+        "exec python {params.scripts:q}/publish.py --tree {params.tree:q} {params.repository} {params.public}"
+        " --receipt {output.receipt:q} --log {log:q}"

@@ -7,7 +7,7 @@ GROUPS: dict[str, str] = {
     "train_run": "training",
     **dict.fromkeys(("evaluate_baselines", "merge_anchor", "evaluate_arm", "preregister", "compare_arms"), "evaluation"),
     **dict.fromkeys(("graph_rules", "draw_rules", "draw_data", "draw_run", "draw_evaluation", "write_page"), "report"),
-    **dict.fromkeys(("stage_publication",), "publication"),
+    **dict.fromkeys(("stage_publication", "publish"), "publication"),
 }  # fmt: skip
 """Part by rule."""
 
