@@ -180,7 +180,7 @@ def test_a_server_that_goes_away_stops_the_job_and_a_later_start_completes_it(tm
         case(problems, [fake.url])
     assert "times in a row" in str(caught.value)
     assert fake.url in str(caught.value)
-    assert "verdicts so far are in the journal" in str(caught.value)
+    assert "verdicts so far are kept" in str(caught.value)
     assert not (tmp_path / "labels.jsonl").exists()
     answered = (tmp_path / "journal" / "journal.jsonl").read_text().count('"stage":"judge"')
     assert 60 <= answered < 80

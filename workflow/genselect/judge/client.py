@@ -164,13 +164,21 @@ class ChatClient:
         return Reply(text, finish, calls)
 
     async def _patiently(self, body: bytes) -> tuple[str, str] | None:
-        """Text and finish reason of one completion; None after the last try."""
-        for attempt in range(self._settings.max_attempts):
+        """Text and finish reason of one completion; None after the last try of a question that only this one has trouble with."""
+        most, answered = self._settings.max_attempts, 0
+        for attempt in range(most + 1):
+            if attempt == most:
+                # Few questions in flight, such as the last ones, never fail often enough for the breaker. They must not end without a
+                # verdict because the judge is gone; if it is back they have one more try.
+                if self._pool.successes > answered:
+                    break
+                await self._must_be_there()
             endpoint = await self._pool.take()
             started = time.monotonic()
             try:
                 answer = await self._post(endpoint, body)
             except _TryAgain as failure:
+                answered = self._pool.successes if attempt == 0 else answered
                 in_bursts = failure.kind in {"lost", "pushed back"}
                 push_back = failure.kind in {"pushed back", "late"}
                 self._pool.failed(endpoint, started, str(failure), push_back=push_back, in_bursts=in_bursts)
@@ -181,10 +189,24 @@ class ChatClient:
                 return answer
             finally:
                 self._pool.give_back(endpoint)
-            if attempt + 1 < self._settings.max_attempts:
+            if attempt + 1 < most:
                 self.retries += 1
                 await asyncio.sleep(self._pause(attempt))
         return None
+
+    async def _must_be_there(self) -> None:
+        faults = []
+        for endpoint in self._pool.endpoints:
+            try:
+                await self._served(endpoint)
+            except (aiohttp.ClientError, TimeoutError, OSError, GenselectError) as error:
+                faults.append(f"{endpoint.url}: {_words(error)}")
+            else:
+                return
+        raise GenselectError(
+            f"the judge does not answer any more: {'; '.join(faults)}",
+            "Look at the judge server (or the SSH tunnel to it), then start the same command again: verdicts so far are in the journal.",
+        )
 
     def _pause(self, attempt: int) -> float:
         # "Full jitter": https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/

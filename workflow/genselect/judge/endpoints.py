@@ -67,6 +67,8 @@ class EndpointPool:
 
     def __init__(self, urls: list[str], *, most: int, rest_s: float, breaker_failures: int) -> None:
         self.endpoints = [Endpoint(url, most) for url in dict.fromkeys(urls)]
+        self.successes = 0
+        """Requests answered so far."""
         self._rest_s = rest_s
         self._breaker_failures = breaker_failures
         self._failures = 0
@@ -98,6 +100,7 @@ class EndpointPool:
     def succeeded(self, endpoint: Endpoint) -> None:
         """The server answered."""
         self._failures = 0
+        self.successes += 1
         endpoint.grow()
 
     def failed(self, endpoint: Endpoint, started: float, what: str, *, push_back: bool, in_bursts: bool) -> None:
@@ -123,7 +126,7 @@ class EndpointPool:
             places = ", ".join(each.url for each in self.endpoints)
             raise GenselectError(
                 f"the judge at {places} failed {self._failures} times in a row, the last time with: {what}",
-                "Look at the judge server, then start the same command again: verdicts so far are in the journal.",
+                "Look at the judge server (or the SSH tunnel to it), then start the same command again: verdicts so far are kept.",
             )
         others = any(other is not endpoint and other.room(now) + other.in_flight > 0 for other in self.endpoints)
         if endpoint.failures >= SET_ASIDE_AFTER and others and not push_back:
