@@ -16,8 +16,9 @@ import yaml
 from genselect.config import Config, check_config, load_config
 from genselect.config.training import Run
 from genselect.errors import GenselectError
-from genselect.plan.evaluation import evaluation_plan, kept_steps
+from genselect.plan.evaluation import evaluation_plan
 from genselect.plan.runs import differences, gates, resolved_runs
+from genselect.plan.saves import kept_saves
 from genselect.plan.selection import check_selections
 
 #: The names under which report 30 lists its runs, and how many runs here each became: one, and one for each segment or
@@ -168,7 +169,7 @@ def test_figures_that_the_record_states(runs) -> None:
 def test_every_start_is_a_save_that_is_kept_and_no_run_ends_before_it_starts(runs) -> None:
     for name, run in runs.items():
         if run.start.run is not None:
-            assert run.start.step in kept_steps(runs[run.start.run]), name
+            assert run.start.step in kept_saves(runs[run.start.run]), name
             assert run.start.step < run.schedule.steps, name
 
 

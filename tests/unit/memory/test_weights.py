@@ -77,10 +77,11 @@ def test_the_9b_models_counts_are_those_worked_out_by_hand() -> None:
     assert text == pytest.approx(8.95e9, rel=0.001)
 
 
-def test_a_save_holds_every_weight_and_two_moments_of_the_trained(small: Architecture) -> None:
-    weights = all_weights(small, "policy", 8)
-    everything, adapters = sum(w.count for w in weights), adapter_weights(small, 8)
-    assert save_bytes(small, "policy", 8) == 4 * everything + 8 * adapters
+def test_a_save_holds_the_trained_weights_and_their_two_moments(small: Architecture) -> None:
+    adapters = adapter_weights(small, 8)
+    assert save_bytes(small, "policy", 8) == 12 * adapters
+    head = small.hidden_size + 1
+    assert save_bytes(small, "value", 8) == 12 * (adapters + head)
 
 
 def test_cards_share_a_weight_and_pad_what_does_not_divide(small: Architecture) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from typing import Any
 
 import pytest
 from status_folder import Results, four_steps, run_of, shown, stage_of, words
 
-from genselect.config.training import Run
 from genselect.formats import write_json
 from genselect.status import collect
-from genselect.status.disk import kept_saves
 from genselect.status.model import State
 
 # A run that is running
@@ -58,20 +55,6 @@ def test_the_expected_size_counts_the_saves_that_are_kept(results: Results) -> N
     status = results.status().disk
     assert status.used == sum(path.lstat().st_size for path in results.root.rglob("*") if path.is_file())
     assert status.expected == status.used - part.bytes + part.expected
-
-
-@pytest.mark.parametrize(
-    ("schedule", "start", "kept"),
-    [
-        ({"steps": 12, "save_every": 2, "anchor_every": 4}, {}, [4, 8, 12]),
-        ({"steps": 13, "save_every": 5, "anchor_every": 10}, {}, [10, 13]),
-        ({"steps": 13, "save_every": 5, "anchor_every": None, "keep_latest": 2}, {}, [10, 13]),
-        ({"steps": 12, "save_every": 2, "anchor_every": 4}, {"run": "a", "step": 8}, [8, 12]),
-        ({"steps": 12, "save_every": 2, "anchor_every": 4}, {"run": "a", "step": 7}, [8, 12]),
-    ],
-)
-def test_the_saves_at_the_end_of_a_run(schedule: dict[str, Any], start: dict[str, Any], kept: list[int]) -> None:
-    assert kept_saves(Run.model_validate({"schedule": schedule, "start": start})) == kept
 
 
 # Runs that are not

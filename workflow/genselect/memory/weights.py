@@ -66,10 +66,8 @@ def adapter_weights(architecture: Architecture, rank: int) -> int:
 
 
 def save_bytes(architecture: Architecture, head: Head, rank: int) -> int:
-    """Bytes of one model's save, all ranks together: every weight, and Adam's two moments of the trained ones, in 32 bits."""
-    weights = all_weights(architecture, head, rank)
-    trained = sum(weight.count for weight in weights if weight.trained)
-    return FLOAT * (sum(weight.count for weight in weights) + 2 * trained)
+    """Bytes of one model's save, all ranks together: the trained weights and Adam's two moments of them, in 32 bits."""
+    return 3 * FLOAT * sum(weight.count for weight in all_weights(architecture, head, rank) if weight.trained)
 
 
 def _adapter(weight: Weight, rank: int) -> Iterator[Weight]:

@@ -10,6 +10,7 @@ from genselect.config import Config
 from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.plan.runs import identity
+from genselect.plan.saves import kept_saves
 from genselect.provenance.difference import did_you_mean, difference
 
 UNTRAINED = "untrained"
@@ -142,22 +143,14 @@ def arm_identity(config: Config, runs: Mapping[str, Run], plan: Plan, name: str)
     }
 
 
-def kept_steps(run: Run) -> list[int]:
-    """The steps of a run whose saves stay: anchors, and the last."""
-    schedule = run.schedule
-    every = schedule.anchor_every
-    saved = range(schedule.save_every, schedule.steps + 1, schedule.save_every)
-    return sorted({schedule.steps, *(step for step in saved if every is not None and step % every == 0)})
-
-
 def _check_anchor(where: str, name: str, step: int, runs: Mapping[str, Run]) -> None:
     _known(name, runs, f"{where}.run", "run")
-    kept = kept_steps(runs[name])
+    kept = kept_saves(runs[name])
     if step not in kept:
         shown = ", ".join(map(str, kept if len(kept) <= 12 else [*kept[:5], "…", *kept[-3:]]))
         raise GenselectError(
             f"{where}.step: no save of step {step} of {name} is kept",
-            f"Kept are steps {shown}; runs.{name}.schedule.save_every and anchor_every decide.",
+            f"Kept are steps {shown}; runs.{name}.schedule.save_every, anchor_every and keep_latest decide.",
         )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from genselect.config.training import Run
+from genselect.plan.saves import kept_saves
 from genselect.status.model import Disk, Part, RunNow, State
 from genselect.status.reading import count_files, folders, size
 
@@ -37,21 +38,6 @@ def disk(root: Path, runs: Sequence[RunNow], configured: Mapping[str, Run]) -> D
     used = sum(part.bytes for part in parts)
     growth = sum(max(0, part.expected - part.bytes) for part in parts if part.expected is not None)
     return Disk(parts, used, used + growth, shutil.disk_usage(root).free)
-
-
-def kept_saves(settings: Run, also: Iterable[int] = ()) -> list[int]:
-    """Steps whose saves stand at the end of a run: the anchors, the latest, and ``also`` (starts of other runs).
-
-    A run that starts from another one's save holds a copy of it, and none before.
-    """
-    schedule, start = settings.schedule, settings.start.step
-    multiples = range(schedule.save_every, schedule.steps + 1, schedule.save_every)
-    saved = sorted(
-        {step for step in multiples if step > (start or 0)} | {schedule.steps} | ({start} if start else set())
-    )
-    every = schedule.anchor_every
-    anchors = [step for step in saved if every is not None and step % every == 0]
-    return sorted({*anchors, *saved[-schedule.keep_latest :], *also})
 
 
 def _run_part(root: Path, run: RunNow, settings: Run | None, save_bytes: int | None) -> Part:

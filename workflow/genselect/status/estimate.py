@@ -2,7 +2,7 @@
 
 Hours are the time limit that a job asks for (*at most*) and, where steps or the same job have been timed in this results folder or the
 configuration says ``step_s``, what they took (*expected*). Disk is saves kept × bytes of a save: of one that is there, else counted
-from the model's weights.
+from the weights that are trained.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.memory import Architecture, save_bytes
 from genselect.memory.architecture import architecture_of
-from genselect.status.disk import kept_saves
+from genselect.plan.saves import kept_saves
 from genselect.status.reading import size
 
 _GIB = 2**30
