@@ -28,9 +28,21 @@ rule train_run:
     # (profiles/slurm).
     threads: workflow.cores or 1
     resources:
-        gpu=lambda wildcards: cards(RUNS[wildcards.run].cards),
+        gpu=lambda wildcards: cards(
+            RUNS[wildcards.run].nodes * RUNS[wildcards.run].cards
+        ),
+        # Memory of each node.
         mem_mb=lambda wildcards: 100000 * cards(RUNS[wildcards.run].cards) or 16000,
         runtime=7200,
+        nodes=lambda wildcards: RUNS[wildcards.run].nodes,
+        # Over several nodes the run starts a step of its own on each (genselect/training/nodes.py): "mpi" leaves that to it, where Slurm's
+        # executor would else start the run as a step of one task. A None is not asked for.
+        mpi=lambda wildcards: "srun" if RUNS[wildcards.run].nodes > 1 else None,
+        tasks=lambda wildcards: (
+            RUNS[wildcards.run].nodes if RUNS[wildcards.run].nodes > 1 else None
+        ),
+        # Or the executor would take `tasks` for tasks a card.
+        tasks_per_gpu=lambda wildcards: 0 if RUNS[wildcards.run].nodes > 1 else None,
     params:
         identity=lambda wildcards: fingerprint(run_identity(RUNS[wildcards.run])),
         model=lambda wildcards, input: Path(input.model).parent,

@@ -1,7 +1,8 @@
 """A real Slurm on the loopback: munged, slurmctld and a slurmd for each node, all state in one folder.
 
 The cards are character devices that Slurm counts and hands out; nothing is behind them. There are no control groups: Slurm does not keep a
-job to its memory, cores or cards here, it only accounts for them.
+job to its memory, cores or cards here, it only accounts for them. Nodes share this machine's addresses and processes, unless they are
+asked to be ``apart``: then each is in namespaces of its own, and has its own address, host name, process table and /tmp/ray.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CONF = Path("/etc/slurm/slurm.conf")
 
 _CONF = """\
 ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -45,8 +46,7 @@ SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sc
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 MpiDefault=none
-CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
-ReturnToService=2
+{listening}ReturnToService=2
 MinJobAge=300
 KillWait=3
 OverTimeLimit=0
@@ -71,11 +71,30 @@ def why_not() -> str | None:
     return None
 
 
+def why_not_apart() -> str | None:
+    """Why nodes cannot have namespaces of their own on this machine; None when they can."""
+    if (reason := why_not()) is not None:
+        return reason
+    probe = ["unshare", "--net", "ip", "link", "add", "probe", "type", "bridge"]
+    if shutil.which("ip") is None or not _succeeds(*probe) or not _succeeds(*_NAMESPACES, "true"):
+        return "nodes of their own need network and process namespaces here (ip, unshare, CAP_NET_ADMIN, CAP_SYS_ADMIN)"
+    return None
+
+
+_NAMESPACES = ("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--uts")
+#: Of nodes that are apart: a bridge, and below it a cable to each.
+_BRIDGE, _NETWORK = "gs-bridge", "10.231.7"
+
+
 class Slurm:
     """Daemons and what is asked of them; a context manager."""
 
-    def __init__(self, root: Path, *, nodes: int = 1, cards: int = 8, cores: int = 128, grace_s: int = 20) -> None:
+    def __init__(
+        self, root: Path, *, nodes: int = 1, cards: int = 8, cores: int = 128, grace_s: int = 20, apart: bool = False
+    ) -> None:
         self.root = root
+        self._apart = apart
+        self._daemons: list[subprocess.Popen[bytes]] = []
         self.cards = cards
         self._nodes = [f"node{number:02d}" for number in range(1, nodes + 1)]
         self._cores = cores
@@ -94,9 +113,14 @@ class Slurm:
             wait_for(lambda: _succeeds("munge", "-S", f"{self.root}/munge.sock", "-n"), "munged")
             CONF.parent.mkdir(exist_ok=True)
             CONF.symlink_to(self.root / "slurm.conf")
+            if self._apart:
+                self._lay_cables()
             self.start_controller("-c")
             for node in self._nodes:
-                self._daemon("slurmd", "-N", node)
+                if self._apart:
+                    self._start_apart(node)
+                else:
+                    self._daemon("slurmd", "-N", node)
             wait_for(lambda: self._idle() == len(self._nodes), "the nodes")
         except BaseException:
             self.__exit__()
@@ -106,8 +130,14 @@ class Slurm:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(subprocess.SubprocessError):
             self.cancel_all()
-        for pid_file in [*self.root.glob("slurmd-*.pid"), self.root / "slurmctld.pid", self.root / "munge.pid"]:
+        nodes = [] if self._apart else self.root.glob("slurmd-*.pid")
+        for pid_file in [*nodes, self.root / "slurmctld.pid", self.root / "munge.pid"]:
             _stop(pid_file)
+        for daemon in self._daemons:
+            daemon.kill()  # and with it all processes of its node
+            daemon.wait()
+        if self._apart:
+            self._take_cables_away()
         if CONF.is_symlink() and CONF.readlink() == self.root / "slurm.conf":
             CONF.unlink()
 
@@ -157,6 +187,46 @@ class Slurm:
         environment = {**os.environ, "SLURM_CONF": str(self.root / "slurm.conf")}
         subprocess.run(command, env=environment, check=True, timeout=60, stdout=subprocess.DEVNULL)
 
+    def processes(self, node: str) -> list[str]:
+        """The command lines of the processes of a node that is apart, but for Slurm's own."""
+        found = _run(*self._within(node), "ps", "-eo", "args=").splitlines()
+        return [line for line in found if not line.startswith(("slurm", "ps ", "nsenter", "(", "[", "/usr/sbin/slurm"))]
+
+    def _within(self, node: str) -> list[str]:
+        """What goes before a command that is to run on a node that is apart."""
+        # The child of unshare is the first process of the node.
+        unshare = self._daemons[self._nodes.index(node)].pid
+        (first,) = Path(f"/proc/{unshare}/task/{unshare}/children").read_text().split()
+        return ["nsenter", "--target", first, "--all"]
+
+    def _lay_cables(self) -> None:
+        _run("ip", "link", "add", _BRIDGE, "type", "bridge")
+        _run("ip", "address", "add", f"{_NETWORK}.254/24", "dev", _BRIDGE)
+        _run("ip", "link", "set", _BRIDGE, "up")
+        for number, node in enumerate(self._nodes, start=1):
+            _run("ip", "netns", "add", f"gs-{node}")
+            _run("ip", "link", "add", f"gs-{node}", "type", "veth", "peer", "name", "eth0", "netns", f"gs-{node}")
+            _run("ip", "link", "set", f"gs-{node}", "master", _BRIDGE, "up")
+            inside = ("ip", "-n", f"gs-{node}")
+            _run(*inside, "address", "add", f"{_NETWORK}.{number}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                _run(*inside, "link", "set", device, "up")
+            # Leads nowhere; Ray looks for the address that would be used to go there.
+            _run(*inside, "route", "add", "default", "via", f"{_NETWORK}.254")
+
+    def _take_cables_away(self) -> None:
+        for node in self._nodes:
+            _succeeds("ip", "netns", "delete", f"gs-{node}")
+        _succeeds("ip", "link", "delete", _BRIDGE)
+
+    def _start_apart(self, node: str) -> None:
+        Path("/tmp/ray").mkdir(exist_ok=True)
+        inside = f"hostname {node}; mount -t tmpfs ray /tmp/ray; exec slurmd -D -N {node}"
+        command = ["ip", "netns", "exec", f"gs-{node}", *_NAMESPACES, "sh", "-c", inside]
+        environment = {**os.environ, "SLURM_CONF": str(self.root / "slurm.conf")}
+        with (self.root / f"{node}.log").open("wb") as log:
+            self._daemons.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+
     def _idle(self) -> int:
         return int(_run("sinfo", "--noheader", "--partition=cpu", "--states=idle", "--format=%D").strip() or 0)
 
@@ -164,9 +234,10 @@ class Slurm:
         host = socket.gethostname().split(".")[0]
         controller, *ports = _free_ports(1 + len(self._nodes))
         nodes, devices = "", ""
-        for node, port in zip(self._nodes, ports, strict=True):
+        for number, (node, port) in enumerate(zip(self._nodes, ports, strict=True), start=1):
+            name, address = (node, f"{_NETWORK}.{number}") if self._apart else (host, "127.0.0.1")
             nodes += (
-                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cores} "
+                f"NodeName={node} NodeHostname={name} NodeAddr={address} Port={port} CPUs={self._cores} "
                 f"RealMemory=2000000 Gres=gpu:{self.cards} State=UNKNOWN\n"
             )
             folder = self.root / f"cards-{node}"
@@ -175,7 +246,11 @@ class Slurm:
                 # Character devices: with plain files Slurm leaves CUDA_VISIBLE_DEVICES empty.
                 os.mknod(folder / f"gpu{card}", 0o600 | 0o020000, os.makedev(1, 3))
             devices += f"NodeName={node} Name=gpu Flags=nvidia_gpu_env File={folder}/gpu[0-{self.cards - 1}]\n"
-        text = _CONF.format(host=host, root=self.root, port=controller, nodes=nodes, grace_s=self._grace_s)
+        address = f"{_NETWORK}.254" if self._apart else "127.0.0.1"
+        # On the loopback alone, where that is enough.
+        listening = "" if self._apart else "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n"
+        fields = {"host": host, "address": address, "listening": listening, "grace_s": self._grace_s}
+        text = _CONF.format(root=self.root, port=controller, nodes=nodes, **fields)
         (self.root / "slurm.conf").write_text(text)
         (self.root / "gres.conf").write_text(devices)
         (self.root / "cgroup.conf").write_text(

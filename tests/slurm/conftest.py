@@ -38,12 +38,12 @@ def study(repository: Path, slurm: Slurm, tmp_path: Path) -> Iterator[Study]:
 
 @pytest.fixture
 def training(study: Study) -> Callable[..., Study]:
-    """A copy with one run whose rows are there: ``training(steps=…, save_every=…, cards=…)``; a step takes ``step_s`` seconds."""
+    """A copy with one run whose rows are there: ``training(steps=…, save_every=…, cards=…, …)``; a step takes ``step_s`` seconds."""
 
-    def prepare(steps: int, save_every: int = 1, cards: int = 8, step_s: float = 0.5) -> Study:
+    def prepare(steps: int, save_every: int = 1, cards: int = 8, step_s: float = 0.5, **settings: object) -> Study:
         study.rows()
         schedule = {"steps": steps, "save_every": save_every, "validate_every": 0, "anchor_every": None}
-        study.configure(run={"kind": "smoke", "cards": cards, "schedule": schedule})
+        study.configure(run={"kind": "smoke", "cards": cards, "schedule": schedule, **settings})
         study.environment["STAND_IN_STEP_S"] = str(step_s)
         return study
 

@@ -2,7 +2,7 @@
 
 Like verl's, it knows nothing of signals; like the trainer in it, it looks for the request to stop at each step boundary, and asks the
 guards. From the environment: STAND_IN_STEP_S, and the steps at which its policy jumps (STAND_IN_JUMP_AT), at which it crashes
-(STAND_IN_CRASH_AT) and at which it leaves with nothing wrong (STAND_IN_LEAVE_AT).
+(STAND_IN_CRASH_AT) and at which it leaves with nothing wrong (STAND_IN_LEAVE_AT). Where Ray is up it asks each of its nodes who it is.
 """
 
 import json
@@ -50,8 +50,31 @@ def healthy(step: int) -> bool:
     return health.level is not guards.Level.STOP
 
 
+def look_around() -> None:
+    """Note Ray's nodes, as tasks on them see them, and the cards that Ray counts."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray.init(log_to_driver=False)
+
+    @ray.remote(num_cpus=0)
+    def who() -> tuple[str, str]:
+        return os.environ["SLURMD_NODENAME"], os.environ["SLURM_JOB_ID"]
+
+    places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in ray.nodes() if node["Alive"]]
+    found = ray.get([who.options(scheduling_strategy=place).remote() for place in places])
+    note(
+        event="ray",
+        nodes=sorted(found),
+        ray_cards=ray.cluster_resources()["GPU"],
+        trainer_nodes=config["trainer"]["nnodes"],
+    )
+
+
 def train() -> None:
     """From the last save to the last step, or to a stop."""
+    if "RAY_ADDRESS" in os.environ:
+        look_around()
     last = saves.last_complete_save()
     note(event="start", resumed_from=last.step if last else None)
     for step in range((last.step if last else 0) + 1, total + 1):

@@ -177,3 +177,20 @@ def test_a_stopping_run_has_as_long_as_its_step_takes(
     assert start(steps=3, takes_s=2.0, step_s=step_s) == launcher.STOPPED
     assert directory.reasons() == ["signal"]
     assert (directory.path / "checkpoints" / "global_step_1" / "complete.json").exists() == saved
+
+
+def test_a_run_over_nodes_needs_a_slurm_job_with_as_many(
+    start: Start, directory: Directory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(GenselectError, match="nodes is 2, and this is no Slurm job") as caught:
+        start(nodes=2)
+    assert "--profile profiles/slurm" in caught.value.hint
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho 1\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(GenselectError, match="nodes is 2, and job 7 has 1"):
+        start(nodes=2)
+    assert not directory.path.exists()

@@ -200,6 +200,8 @@ class Run(Section):
     """Seeds data order and sampling."""
     cards: int = Field(8, ge=1)
     """Cards it trains on; on a machine without cards, 1."""
+    nodes: int = Field(1, ge=1)
+    """Nodes it trains on, with as many cards each; more than one under Slurm only (`docs/slurm.md`)."""
     synthetic_steps: int = Field(0, ge=0)
     """Steps at the full token budgets, on made-up rows, before the first real one: the memory check."""
     assertions: list[str] = []

@@ -36,6 +36,7 @@ from genselect.provenance.gpu_watch import GPU_WATCH, gpu_watch
 from genselect.provenance.run_directory import STOP_FILE, RunDirectory, resolve_start
 from genselect.training.guard_stop import GO_ON_FILE, refuse_after_guard, stopped_by_guard
 from genselect.training.guards import settings_from
+from genselect.training.nodes import WAIT_S, check_nodes, over_nodes
 from genselect.training.time_limit import TimeLimit
 from genselect.training.verl_config import Launch, micro_batch, verl_config
 
@@ -85,6 +86,7 @@ def train(inputs: Inputs) -> int:
     """
     settings_from(inputs.run.guards)  # a misspelt guard is told before minutes of start-up, not after
     _check_layout(inputs)
+    check_nodes(inputs.name, inputs.run.nodes)
     with RunDirectory(inputs.runs_root / inputs.name) as directory:
         directory.open(inputs.identity, {"kind": inputs.run.kind, **inputs.context})
         if directory.is_done():
@@ -95,6 +97,7 @@ def train(inputs: Inputs) -> int:
         _bring_start(inputs, directory, weights)
         cpu = not collect()["gpus"]
         world = 1 if cpu else inputs.run.cards
+        world *= inputs.run.nodes
         resume = directory.prepare_resume(world, weights)
         if resume is not None and resume >= inputs.run.schedule.steps:
             # Its last save stands, and only the word that it is done was lost.
@@ -110,7 +113,7 @@ def train(inputs: Inputs) -> int:
         logger.info("%s: attempt %d, %s; log: %s", inputs.name, attempt.number, began, attempt.log)
         config = _write_configs(inputs, directory, attempt.number, resume, cpu, world, weights)
         with gpu_watch(directory.path / GPU_WATCH, {"attempt": attempt.number}):
-            outcome = _Child(config, attempt.log, directory.path, cpu).run(inputs.run.timeout_s, inputs.run.step_s)
+            outcome = _Child(config, attempt.log, directory.path, inputs.run, cpu).run(inputs.run.timeout_s, inputs.run.step_s)
         step = last_metrics_step(directory.path, attempt.number)
         reason, status = _judge(directory, step, inputs.run.schedule.steps, outcome)
         attempt.end(reason, step, status)
@@ -290,15 +293,17 @@ def _summary(inputs: Inputs, directory: RunDirectory, step: int | None) -> dict[
 class _Child:
     """The trainer's process: its environment, its output, its end."""
 
-    def __init__(self, config: Path, log: Path, directory: Path, cpu: bool) -> None:
-        self._command = [
-            *(sys.executable, keeper.__file__, str(_KEEPER_GRACE_S)),
-            *(sys.executable, "-m", "genselect.training.main", str(config)),
-        ]
+    def __init__(self, config: Path, log: Path, directory: Path, run: Run, cpu: bool) -> None:
+        keep = [sys.executable, keeper.__file__, str(_KEEPER_GRACE_S)]
+        trainer = [sys.executable, "-m", "genselect.training.main", str(config)]
+        over = (run.nodes, 1 if cpu else run.cards)
+        self._command = [*keep, *trainer] if run.nodes == 1 else over_nodes(keep, trainer, *over)
         self._log = log
         self._directory = directory
         inherited = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
         self._environment = {**inherited, **engine_environment(cpu)}
+        if run.nodes > 1:
+            self._environment.pop("GLOO_SOCKET_IFNAME", None)  # the loopback, which leads to no other node
         self._tail: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._stop_at: float | None = None
 
@@ -392,6 +397,7 @@ def engine_environment(cpu: bool) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DEDUP_LOGS": "0",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT": str(WAIT_S),
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",

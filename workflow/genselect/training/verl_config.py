@@ -73,7 +73,9 @@ def verl_config(run: Run, launch: Launch, extension: Mapping[str, Any]) -> Any:
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         config = compose("ppo_trainer")
     for key, value in {**_run_keys(run, launch), **(_cpu_keys(run) if launch.cpu else _card_keys(run))}.items():
-        OmegaConf.update(config, key, value, force_add=key in _ADDED)
+        # Over several nodes Ray is up before the trainer (nodes.py), and takes no more settings.
+        if run.nodes == 1 or not key.startswith("ray_kwargs.ray_init."):
+            OmegaConf.update(config, key, value, force_add=key in _ADDED)
     _apply_user_keys(config, run.verl)
     _check_shaping(config, run)
     OmegaConf.update(config, "genselect", dict(extension), force_add=True)
@@ -175,7 +177,7 @@ def _run_keys(run: Run, launch: Launch) -> dict[str, Any]:
         f"{critic}.ppo_mini_batch_size": schedule.mini_batch,
         f"{critic}.ppo_epochs": schedule.epochs,
         f"{critic}.data_loader_seed": run.seed,
-        "trainer.nnodes": 1,
+        "trainer.nnodes": run.nodes,
         "trainer.n_gpus_per_node": 1 if launch.cpu else run.cards,
         "trainer.project_name": "genselect",
         "trainer.experiment_name": launch.name,
