@@ -39,5 +39,5 @@ def test_a_trainer_that_ours_does_not_take_over_is_refused_before_anything_start
     )  # fmt: skip
     with pytest.raises(GenselectError, match="trainer_mode is separate_async") as caught:
         train(inputs)
-    assert "share the cards" in caught.value.hint
+    assert "runs.<name>.layout" in caught.value.hint
     assert list(tmp_path.iterdir()) == []

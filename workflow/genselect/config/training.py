@@ -169,6 +169,15 @@ class Tokens(Section):
     differ by more than in fp32."""
 
 
+class Layout(Section):
+    """Which of a run's cards do what (`docs/layouts.md`)."""
+
+    rollout: int = Field(0, ge=0)
+    """Cards that only roll out; 0 lets the training cards do it, in turn."""
+    judge: int = Field(0, ge=0)
+    """Cards kept for the judge; with `judge.kind: vllm` the run starts its server there."""
+
+
 class Run(Section):
     """One training run."""
 
@@ -199,7 +208,9 @@ class Run(Section):
     seed: int = 1
     """Seeds data order and sampling."""
     cards: int = Field(8, ge=1)
-    """Cards it trains on; on a machine without cards, 1."""
+    """Cards it takes. All of them train, but for those that `layout` gives to something else; on a machine without cards, one trains."""
+    layout: Layout = Layout()
+    """Which of the cards do not train."""
     nodes: int = Field(1, ge=1)
     """Nodes it trains on, with as many cards each; more than one under Slurm only (`docs/slurm.md`)."""
     synthetic_steps: int = Field(0, ge=0)
@@ -232,4 +243,21 @@ class Run(Section):
                 "potential is set and optimiser.gamma is not 1: the estimator discounts by token and the shaping by transition, so "
                 "the optimal policy would change; set gamma to 1 or leave the potential out"
             )
+        apart = self.layout.rollout + self.layout.judge
+        if apart and self.train_cards < 1:
+            raise ValueError(
+                f"layout takes {apart} of {self.cards} cards ({self.layout.rollout} to roll out, {self.layout.judge} for the judge) and "
+                f"leaves none to train; set cards to {apart + 1} or more, or give layout fewer"
+            )
+        episodes = self.schedule.mini_batch * self.schedule.samples
+        if apart and episodes % self.train_cards:
+            raise ValueError(
+                f"layout leaves {self.train_cards} of {self.cards} cards to train, which do not share a mini-batch of {episodes} "
+                f"episodes (schedule.mini_batch times schedule.samples) evenly; change layout, cards, or the mini-batch"
+            )
         return self
+
+    @property
+    def train_cards(self) -> int:
+        """Cards that train."""
+        return self.cards - self.layout.rollout - self.layout.judge

@@ -45,9 +45,9 @@ class Layout:
         return not self.rollout
 
     def __str__(self) -> str:
-        if self.colocated:
-            return f"{self.train} cards, colocated"
         judge = f", {self.judge} for the judge" if self.judge else ""
+        if self.colocated:
+            return f"{self.train} cards, colocated{judge}"
         return f"{self.train} cards to train, {self.rollout} to roll out{judge}"
 
 
@@ -136,7 +136,11 @@ def run_settings(run: Run, name: str) -> Settings:
     nowhere = Path("absent")
     paths = dict.fromkeys(("model", "train_rows", "val_rows", "directory", "agent_loop"), nowhere)
     launch = Launch(name=name, **paths, attempt=1, resume_from=None, total_steps=run.schedule.steps, cpu=False)
-    extension = {"predictor": run.predictor.enabled, "predictor_budget": run.tokens.predictor_budget}
+    extension = {
+        "predictor": run.predictor.enabled,
+        "predictor_budget": run.tokens.predictor_budget,
+        "judge_cards": run.layout.judge,
+    }
     config: Any = OmegaConf.to_container(verl_config(run, launch, extension), resolve=True)
     return settings_of(config)
 
@@ -184,9 +188,10 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
 def _layout(config: Mapping[str, Any]) -> Layout:
     trainer, rollout = config["trainer"], config["actor_rollout_ref"]["rollout"]
     train = int(trainer["nnodes"]) * int(trainer["n_gpus_per_node"])
+    judge = int((config.get("genselect") or {}).get("judge_cards") or 0)
     if config["actor_rollout_ref"].get("hybrid_engine", True):
-        return Layout(train)
-    return Layout(train, int(rollout["nnodes"]) * int(rollout["n_gpus_per_node"]))
+        return Layout(train, judge=judge)
+    return Layout(train, int(rollout["nnodes"]) * int(rollout["n_gpus_per_node"]), judge)
 
 
 def _model(name: str, config: Mapping[str, Any]) -> TrainedModel:

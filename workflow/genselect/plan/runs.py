@@ -36,6 +36,11 @@ def resolved_runs(config: Config) -> dict[str, Run]:
             raise GenselectError(
                 f"runs.{name}.start.run: there is no run {run.start.run}", did_you_mean(run.start.run, resolved)
             )
+        if run.layout.judge and config.judge.kind == "rule":
+            raise GenselectError(
+                f"runs.{name}.layout.judge: {run.layout.judge} of its cards would be kept for a judge that nobody asks: judge.kind is rule",
+                "Set it to 0, or judge.kind to vllm or endpoints.",
+            )
     for name in config.waived_gates:
         if name not in gates(resolved):
             raise GenselectError(f"waived_gates.{name}: no gate has that name", did_you_mean(name, gates(resolved)))

@@ -183,7 +183,8 @@ def _step_seconds(results: Path, runs: Mapping[str, Run], wanted: Run) -> float 
 def _shape(run: Run) -> dict[str, object]:
     """What the time of a step hangs on most."""
     return {"problems": run.schedule.problems, "samples": run.schedule.samples, "epochs": run.schedule.epochs,
-            "response": run.tokens.response, "packing": run.tokens.packing, "cards": run.cards, "algorithm": run.algorithm}  # fmt: skip
+            "response": run.tokens.response, "packing": run.tokens.packing, "cards": run.cards, "layout": run.layout,
+            "algorithm": run.algorithm}  # fmt: skip
 
 
 def _save_bytes(results: Path) -> int | None:

@@ -210,6 +210,17 @@ def _name_of_the_mapper(models: Any) -> None:
         models.WeightsMapper.get_unstacked_mapper = models.WeightsMapper.get_rename_mapper
 
 
+def _words_of_the_pause(async_llm: Any) -> None:
+    """verl 0.9.1 pauses an engine with ``wait_for_inflight_requests``; vLLM 0.32 asks for a ``mode``. Before weights travel to engines
+    elsewhere (verl/workers/rollout/vllm_rollout/vllm_async_server.py)."""
+    original = async_llm.AsyncLLM.pause_generation
+
+    async def pause_generation(self: Any, *, wait_for_inflight_requests: bool, clear_cache: bool = True) -> None:
+        await original(self, mode="wait" if wait_for_inflight_requests else "abort", clear_cache=clear_cache)
+
+    async_llm.AsyncLLM.pause_generation = pause_generation
+
+
 def _poll_often(replay_buffer: Any) -> None:
     """The replay buffer looks for finished rollouts every 2 s by a constructor default; a miniature step takes 8 s in all."""
     original = replay_buffer.ReplayBuffer.__init__
@@ -235,5 +246,6 @@ _PATCHES: dict[str, Any] = {
     "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer": _copy_out_of_shared_memory,
     "verl.workers.rollout.vllm_rollout.utils": _reload_repacked_weights,
     "vllm.model_executor.models.utils": _name_of_the_mapper,
+    "vllm.v1.engine.async_llm": _words_of_the_pause,
     "verl.trainer.ppo.v1.replay_buffer": _poll_often,
 }

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,6 +37,7 @@ from genselect.provenance.run_directory import STOP_FILE, RunDirectory, resolve_
 from genselect.training.guard_stop import GO_ON_FILE, refuse_after_guard, stopped_by_guard
 from genselect.training.guards import settings_from
 from genselect.training.nodes import WAIT_S, check_nodes, over_nodes
+from genselect.training.run_judge import own_judge
 from genselect.training.time_limit import TimeLimit
 from genselect.training.verl_config import Launch, micro_batch, verl_config
 
@@ -95,8 +96,9 @@ def train(inputs: Inputs) -> int:
         refuse_after_guard(directory, inputs.run.guards)
         weights = weights_sha256(inputs.model)
         _bring_start(inputs, directory, weights)
-        cpu = not collect()["gpus"]
-        world = 1 if cpu else inputs.run.cards
+        cards = len(collect()["gpus"])
+        cpu = not cards
+        world = 1 if cpu else inputs.run.train_cards
         world *= inputs.run.nodes
         resume = directory.prepare_resume(world, weights)
         if resume is not None and resume >= inputs.run.schedule.steps:
@@ -111,9 +113,16 @@ def train(inputs: Inputs) -> int:
             (directory.path / request).unlink(missing_ok=True)
         began = "from the initial adapters" if resume is None else f"from the save of step {resume}"
         logger.info("%s: attempt %d, %s; log: %s", inputs.name, attempt.number, began, attempt.log)
-        config = _write_configs(inputs, directory, attempt.number, resume, cpu, world, weights)
-        with gpu_watch(directory.path / GPU_WATCH, {"attempt": attempt.number}):
-            outcome = _Child(config, attempt.log, directory.path, inputs.run, cpu).run(inputs.run.timeout_s, inputs.run.step_s)
+        judge_log = attempt.log.with_name(f"{attempt.number}.judge.log")
+        with (
+            gpu_watch(directory.path / GPU_WATCH, {"attempt": attempt.number}),
+            own_judge(inputs.judge, inputs.run, cards, judge_log, directory.path / STOP_FILE) as asked,
+        ):
+            asking = replace(inputs, judge=asked.judge)
+            config = _write_configs(asking, directory, attempt.number, resume, cpu, world, weights)
+            outcome = _Child(config, attempt.log, directory.path, inputs.run, cpu, asked.environment).run(
+                inputs.run.timeout_s, inputs.run.step_s
+            )
         step = last_metrics_step(directory.path, attempt.number)
         reason, status = _judge(directory, step, inputs.run.schedule.steps, outcome)
         attempt.end(reason, step, status)
@@ -139,7 +148,7 @@ def _check_layout(inputs: Inputs) -> None:
     if mode != "sync":
         raise GenselectError(
             f"{inputs.name}: verl.trainer.v1.trainer_mode is {mode}, and genselect's trainer runs as sync only",
-            "Leave the key out, so that training and rollout share the cards; or leave this run out of the configuration.",
+            "Leave the key out. To roll out on cards of their own, set runs.<name>.layout (docs/layouts.md).",
         )
 
 
@@ -255,6 +264,8 @@ def _write_configs(
         "packed_limit": run.tokens.packed_limit,
         "base_weights": dict(weights),
         "memory": _memory(run, cpu),
+        # For the estimate of what each card holds: verl knows nothing of a judge.
+        "judge_cards": run.layout.judge,
     }
     from omegaconf import OmegaConf
 
@@ -293,7 +304,9 @@ def _summary(inputs: Inputs, directory: RunDirectory, step: int | None) -> dict[
 class _Child:
     """The trainer's process: its environment, its output, its end."""
 
-    def __init__(self, config: Path, log: Path, directory: Path, run: Run, cpu: bool) -> None:
+    def __init__(
+        self, config: Path, log: Path, directory: Path, run: Run, cpu: bool, further: Mapping[str, str] | None = None
+    ) -> None:
         keep = [sys.executable, keeper.__file__, str(_KEEPER_GRACE_S)]
         trainer = [sys.executable, "-m", "genselect.training.main", str(config)]
         over = (run.nodes, 1 if cpu else run.cards)
@@ -301,7 +314,7 @@ class _Child:
         self._log = log
         self._directory = directory
         inherited = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
-        self._environment = {**inherited, **engine_environment(cpu)}
+        self._environment = {**inherited, **engine_environment(cpu), **(further or {})}
         if run.nodes > 1:
             self._environment.pop("GLOO_SOCKET_IFNAME", None)  # the loopback, which leads to no other node
         self._tail: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)

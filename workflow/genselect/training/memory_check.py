@@ -214,11 +214,13 @@ class Probe:
     """Asks groups of workers for their peaks.
 
     Args:
-        groups: verl worker groups by what they hold.
+        groups: Workers (Ray actors), by what they hold.
+        first: Number of a group's first card where that is not the first of all. A rollout engine's worker does not know it.
     """
 
-    def __init__(self, groups: Mapping[str, Any]) -> None:
+    def __init__(self, groups: Mapping[str, Sequence[Any]], first: Mapping[str, int] | None = None) -> None:
         self._groups = groups
+        self._first = dict(first or {})
         self._began = time.monotonic()
 
     def begin(self) -> None:
@@ -229,12 +231,16 @@ class Probe:
     def end(self) -> tuple[float, dict[str, Any]]:
         """Seconds since :meth:`begin`, and every rank's peaks by group."""
         seconds = time.monotonic() - self._began
-        return seconds, self._everywhere(read_peaks)
+        peaks = self._everywhere(read_peaks)
+        for name, first in self._first.items():
+            for card, rank in enumerate(peaks.get(name, [])):
+                rank["rank"] = first + card
+        return seconds, peaks
 
     def _everywhere(self, function: Any) -> dict[str, Any]:
         import ray
 
         return {
-            name: ray.get([worker.__ray_call__.remote(function) for worker in group._workers])
-            for name, group in self._groups.items()
+            name: ray.get([worker.__ray_call__.remote(function) for worker in workers])
+            for name, workers in self._groups.items()
         }

@@ -1,5 +1,8 @@
 """The study's trainer on verl's synchronous one: a third model, shaping, records, proofs, guards, saves that are ours.
 
+Its rollout engines share the training cards, or have cards of their own (``actor_rollout_ref.hybrid_engine: false``). Either way
+every episode of a step is played by the weights that the step before it left.
+
 verl decides many things by the trainer's *name* ("sync": replay buffer, batch size of the loader, what a save holds), so this
 class takes that name over instead of adding one.
 """
@@ -14,13 +17,16 @@ from typing import Any
 import numpy as np
 import transfer_queue as tq
 from tensordict import TensorDict
+from verl.checkpoint_engine import CheckpointEngineManager
 from verl.protocol import DataProto
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.debug import marked_timer
+from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.utils.padding import response_to_nested
 
 from genselect.training.memory_check import MemoryCheck, Probe
@@ -38,6 +44,8 @@ class ExploreTrainer(PPOTrainerSync):
     total_training_steps: int
 
     def __init__(self, config: Any) -> None:
+        # Read by verl's _setup: without them it puts no engine on the training cards (its trainer `separate_async` says so, too).
+        self._enable_hybrid_replicas = bool(config.actor_rollout_ref.hybrid_engine)
         super().__init__(config)
         self.settings = Settings.from_config(config.genselect)
         self.recorder = StepRecorder(self.settings)
@@ -51,6 +59,8 @@ class ExploreTrainer(PPOTrainerSync):
 
     def _setup(self) -> None:
         super()._setup()
+        if not self._enable_hybrid_replicas:
+            self._roll_out_apart()
         if not self.settings.predictor:
             return
         role = Role.Critic if self.use_critic else next(iter(self.mapping))
@@ -60,6 +70,21 @@ class ExploreTrainer(PPOTrainerSync):
         if self.global_steps > 0:
             # super()._setup() has loaded the other models from there already.
             self.predictor.load(str(Path(self.config.trainer.resume_from_path) / "submit"))
+
+    def _roll_out_apart(self) -> None:
+        """Start the engines on cards of their own, in the place of those that verl's _setup left out; weights then travel."""
+        self.llm_server_manager = LLMServerManager.create(config=self.config)
+        self.checkpoint_manager = CheckpointEngineManager(
+            config=omega_conf_to_dataclass(self.config.actor_rollout_ref.rollout.checkpoint_engine),
+            actor_wg=self.actor_rollout_wg,
+            replicas=self.llm_server_manager.get_replicas(),
+        )
+
+    def _get_n_gpus_for_throughput(self) -> int:
+        """verl's, with the engines' own cards."""
+        rollout = self.config.actor_rollout_ref.rollout
+        apart = 0 if self._enable_hybrid_replicas else rollout.nnodes * rollout.n_gpus_per_node
+        return super()._get_n_gpus_for_throughput() + apart
 
     def _save_checkpoint(self) -> None:
         if not self.recorder.may_save(self.global_steps):
@@ -102,10 +127,13 @@ class ExploreTrainer(PPOTrainerSync):
 
     def probe(self) -> Probe:
         """Asks the workers for their memory."""
-        groups = {"actor and critic": self.actor_rollout_wg}
+        groups = {"actor and critic": self.actor_rollout_wg._workers}
         if self.predictor:
-            groups["predictor"] = self.predictor.workers
-        return Probe(groups)
+            groups["predictor"] = self.predictor.workers._workers
+        if not self._enable_hybrid_replicas:
+            replicas = self.llm_server_manager.get_replicas()
+            groups["rollout"] = [worker for replica in replicas for worker in replica.workers]
+        return Probe(groups, first={"rollout": self.settings.world_size})
 
     def verl_log_probs(self, batch: Any) -> None:
         """verl's forward of the policy over ``batch``, without ours after it."""

@@ -16,6 +16,8 @@ from genselect.errors import GenselectError
 
 #: verl's estimators by our names; others pass through.
 _ESTIMATORS = {"ppo": "gae"}
+#: Of a card that only rolls out, what the engine takes.
+_SHARE_OF_OWN_CARD = 0.8
 #: Where a cosine ends, as a share of the rate.
 _LOWEST_LR = 0.1
 #: Keys that verl's schema lacks and its code reads all the same.
@@ -72,7 +74,8 @@ def verl_config(run: Run, launch: Launch, extension: Mapping[str, Any]) -> Any:
     folder = Path(verl.trainer.__file__).parent / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         config = compose("ppo_trainer")
-    for key, value in {**_run_keys(run, launch), **(_cpu_keys(run) if launch.cpu else _card_keys(run))}.items():
+    machine = _cpu_keys(run) if launch.cpu else _card_keys(run)
+    for key, value in {**_run_keys(run, launch), **machine, **_apart_keys(run, launch.cpu)}.items():
         # Over several nodes Ray is up before the trainer (nodes.py), and takes no more settings.
         if run.nodes == 1 or not key.startswith("ray_kwargs.ray_init."):
             OmegaConf.update(config, key, value, force_add=key in _ADDED)
@@ -178,7 +181,7 @@ def _run_keys(run: Run, launch: Launch) -> dict[str, Any]:
         f"{critic}.ppo_epochs": schedule.epochs,
         f"{critic}.data_loader_seed": run.seed,
         "trainer.nnodes": run.nodes,
-        "trainer.n_gpus_per_node": 1 if launch.cpu else run.cards,
+        "trainer.n_gpus_per_node": 1 if launch.cpu else run.train_cards,
         "trainer.project_name": "genselect",
         "trainer.experiment_name": launch.name,
         # Our metrics.jsonl is the record; verl's console line is for its log.
@@ -215,6 +218,34 @@ def _card_keys(run: Run) -> dict[str, Any]:
         "critic.ppo_max_token_len_per_gpu": tokens.critic_budget,
         "ray_kwargs.ray_init._node_ip_address": "127.0.0.1",
     }
+
+
+def _apart_keys(run: Run, cpu: bool) -> dict[str, Any]:
+    """Rollout engines on cards of their own; nothing when they share the training cards."""
+    if not run.layout.rollout:
+        return {}
+    rollout = "actor_rollout_ref.rollout"
+    keys: dict[str, Any] = {
+        "actor_rollout_ref.hybrid_engine": False,
+        f"{rollout}.nnodes": 1,
+        f"{rollout}.n_gpus_per_node": 1 if cpu else run.layout.rollout,
+        # Without it verl 0.9.1 sends the base weights and never the adapter (ActorRolloutRefWorker.update_weights drops the
+        # adapter's settings unless the backend is naive): the engine would play the untrained policy for ever.
+        "actor_rollout_ref.model.lora.merge": True,
+        # Nobody else wants these cards: the engine keeps its memory, and begins with the model's own weights.
+        f"{rollout}.free_cache_engine": False,
+        f"{rollout}.load_format": "auto",
+        f"{rollout}.checkpoint_engine.backend": "gloo" if cpu else "nccl",
+    }
+    if cpu:
+        keys |= {
+            f"{rollout}.checkpoint_engine.custom_backend_module": "genselect.training.gloo_engine",
+            "ray_kwargs.ray_init.num_gpus": 2,
+        }
+    else:
+        # The rest is for the buffers that weights come through.
+        keys[f"{rollout}.gpu_memory_utilization"] = _SHARE_OF_OWN_CARD
+    return keys
 
 
 def micro_batch(run: Run) -> int:
