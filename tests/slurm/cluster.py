@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -151,12 +152,18 @@ class Slurm:
         _stop(self.root / "slurmctld.pid")
 
     def jobs(self) -> list[dict[str, str]]:
-        """Every job that Slurm still knows, by number: id, state, rule, cards (as Slurm counts them), node, cores."""
-        form = "JobID:|,State:|,Comment:|,tres-per-job:|,NodeList:|,Partition:|,RestartCnt:|"
+        """Every job that Slurm still knows, by number: id, state, rule, cards (as Slurm counts them), node, partition, restarts, time."""
+        form = "JobID:|,State:|,Comment:|,tres-per-job:|,NodeList:|,Partition:|,RestartCnt:|,TimeUsed:|"
         lines = _run("squeue", "--noheader", "--states=all", "--Format", form.replace(":|", ":300|")).splitlines()
-        names = ("id", "state", "rule", "cards", "node", "partition", "restarts")
+        names = ("id", "state", "rule", "cards", "node", "partition", "restarts", "time")
         found = [dict(zip(names, (part.strip() for part in line.split("|")), strict=False)) for line in lines if line]
         return sorted(found, key=lambda job: int(job["id"]))
+
+    def seconds(self, rule: str) -> list[int]:
+        """How long each job of a rule ran, by number."""
+        used = [re.split("[-:]", job["time"]) for job in self.jobs() if job["rule"].startswith(f"rule_{rule}")]
+        units = (1, 60, 3600, 86400)  # [[days-]hours:]minutes:seconds
+        return [sum(int(part) * unit for part, unit in zip(reversed(parts), units, strict=False)) for parts in used]
 
     def running(self, rule: str) -> list[dict[str, str]]:
         """The running jobs of a rule."""

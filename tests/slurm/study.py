@@ -147,7 +147,7 @@ class Study:
             elif line["event"] == "step":
                 trained += 1
                 assert line["step"] == trained
-            else:
+            elif line["event"] == "save":
                 saved = line["step"]
         return sorted(step for step, times in Counter(self.steps(run)).items() if times > 1)
 

@@ -60,3 +60,19 @@ def test_a_judge_that_is_elsewhere_takes_no_card(planned: Study, kind: str) -> N
 def test_the_miniature_asks_for_no_card(planned: Study) -> None:
     (planned.root / "config" / "mini.yaml").rename(planned.root / "my.yaml")
     assert set(asked(planned, "all").values()) == {"0"}
+
+
+def test_a_run_over_two_nodes_asks_for_both(planned: Study) -> None:
+    small = CONFIG["runs"]["smoke"]
+    planned.rows()
+    planned.configure(one=small, two={**small, "cards": 8, "nodes": 2})
+    text = planned.snakemake("results/runs/one/done.json", "results/runs/two/done.json", "-n").stdout
+    asked_for = {
+        re.search(r"wildcards: run=(\w+)", block)[1]: set(re.search(r"resources: (.*)", block)[1].split(", "))  # type: ignore[index]
+        for block in re.split(r"\n(?=rule )", text)
+        if block.startswith("rule train_run")
+    }
+    assert {"nodes=1", "gpu=2", "mem_mb=200000"} <= asked_for["one"]
+    assert not any(wish.startswith(("mpi", "tasks")) for wish in asked_for["one"])
+    # Memory is a node's, cards are the job's.
+    assert {"nodes=2", "gpu=16", "mem_mb=800000", "mpi=srun", "tasks=2"} <= asked_for["two"]
