@@ -16,8 +16,8 @@ from pathlib import Path
 import pins
 from packaging.utils import canonicalize_name
 
-#: The node: wheels for glibc 2.28 and newer.
-PLATFORM = ("--python-platform", "x86_64-manylinux_2_28")
+#: The node: glibc 2.31 (Debian 11, Ubuntu 20.04, RHEL 9) or newer. For an older one llguidance, which vllm brings, has no wheel.
+PLATFORM = ("--python-platform", "x86_64-manylinux_2_31")
 
 
 def resolve(source: Path, before: Path | None, *options: str) -> str:
@@ -41,8 +41,9 @@ def compile_pins(source: Path, output: Path, *options: str) -> None:
         sys.exit(f"error: {source.name} does not resolve:\n{done.stderr}\nHint: loosen the requirement that uv names.")
 
 
-def installable(resolved: str) -> dict[str, list[str]]:
-    """The hashes of the files of each resolved package that the node may install: wheels that fit it, or else the source."""
+def installable(resolved: str) -> tuple[dict[str, list[str]], list[str]]:
+    """The hashes of the files of each resolved package that the node may install, wheels that fit it or else the source; and the packages
+    that come as source."""
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder) / "pins.in", Path(folder) / "pylock.toml"
         source.write_text(resolved, encoding="utf-8")
@@ -53,32 +54,34 @@ def installable(resolved: str) -> dict[str, list[str]]:
     for package in packages:
         files = package.get("wheels") or [package["sdist"]]
         hashes[canonicalize_name(package["name"])] = sorted(file["hashes"]["sha256"] for file in files)
-    return hashes
+    return hashes, [package["name"] for package in packages if not package.get("wheels")]
 
 
-def lock(source: Path, before: Path | None) -> str:
-    """The lock of an ``.in`` file for the node, with who brings each package as a comment."""
+def lock(source: Path, before: Path | None) -> tuple[str, list[str]]:
+    """The lock of an ``.in`` file for the node, with who brings each package as a comment; and its packages that come as source."""
     resolved = resolve(source, before, *PLATFORM)
-    hashes = installable(resolved)
+    hashes, sources = installable(resolved)
 
     def with_hashes(match: re.Match[str]) -> str:
         lines = [match[0], *(f"    --hash=sha256:{digest}" for digest in hashes[canonicalize_name(match[1])])]
         return " \\\n".join(lines)
 
-    return re.sub(r"^([A-Za-z0-9._-]+)==\S+$", with_hashes, resolved, flags=re.MULTILINE)
+    return re.sub(r"^([A-Za-z0-9._-]+)==\S+$", with_hashes, resolved, flags=re.MULTILINE), sources
 
 
 def write(name: str, *, upgrade: bool) -> None:
     """Write one environment's lock, and what follows from it."""
     started = time.monotonic()
     path = pins.ENVS / f"{name}.lock"
-    path.write_text(lock(pins.ENVS / f"{name}.in", None if upgrade else path), encoding="utf-8")
+    text, sources = lock(pins.ENVS / f"{name}.in", None if upgrade else path)
+    path.write_text(text, encoding="utf-8")
     for file, text in pins.written(name).items():
         if text is None:
             file.unlink(missing_ok=True)
         else:
             file.write_text(text, encoding="utf-8")
-    print(f"envs/{name}.lock: {len(pins.read_lock(path))} packages, {time.monotonic() - started:.1f} s")
+    count, seconds = len(pins.read_lock(path)), time.monotonic() - started
+    print(f"envs/{name}.lock: {count} packages, {seconds:.1f} s; as source: {', '.join(sources) or 'none'}")
 
 
 def main() -> None:
