@@ -50,6 +50,7 @@ def leaves(values: Any, prefix: str = "") -> dict[str, Any]:
             {"cards": 8, "layout": {"rollout": 3}},
             "leaves 5 of 8 cards to train, which do not share a mini-batch of 256",
         ),
+        ({**APART, "nodes": 2}, "layout gives cards of one node .* nodes is 2"),
         ({"layout": {"train": 4}}, "layout.train: no such key"),
     ],
 )

@@ -244,6 +244,10 @@ class Run(Section):
                 "the optimal policy would change; set gamma to 1 or leave the potential out"
             )
         apart = self.layout.rollout + self.layout.judge
+        if apart and self.nodes > 1:
+            raise ValueError(
+                f"layout gives cards of one node to rollout or judge, and nodes is {self.nodes}; leave layout out, or set nodes to 1"
+            )
         if apart and self.train_cards < 1:
             raise ValueError(
                 f"layout takes {apart} of {self.cards} cards ({self.layout.rollout} to roll out, {self.layout.judge} for the judge) and "
