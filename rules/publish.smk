@@ -66,7 +66,7 @@ rule publish:
     log:
         f"{LOGS}/publish.log",
     conda:
-        "../envs/data.yaml"
+        "../envs/publish.yaml"
     params:
         tree=lambda wildcards, input: Path(input.staged).parent / "hub",
         repository=(
