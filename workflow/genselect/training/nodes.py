@@ -60,7 +60,7 @@ def over_nodes(keep: Sequence[str], trainer: Sequence[str], nodes: int, cards: i
         *("--export=ALL", "--input=all", "--label", "--kill-on-bad-exit=1", "--wait=0"),
         *keep,
         *(str(Path(sys.executable).with_name("ray")), "symmetric-run", "--address", address, "--min-nodes", str(nodes)),
-        *(f"--num-gpus={cards}", "--include-dashboard=false", "--disable-usage-stats", "--"),
+        *(f"--num-gpus={cards}", "--"),
         # For the trainer alone: Ray's own programs would take it for the cluster that they are to join.
         *("env", f"RAY_ADDRESS={address}", *trainer),
     ]
