@@ -31,6 +31,7 @@ include: "rules/gates.smk"
 include: "rules/train.smk"
 include: "rules/evaluate.smk"
 include: "rules/report.smk"
+include: "rules/tracking.smk"
 include: "rules/publish.smk"
 
 

@@ -118,6 +118,16 @@ def merged_weights(arm):
     return f"{EVALUATION}/merged/{arm}" if ARMS.played[arm].run else []
 
 
+def compared(run, step=None):
+    """The comparison, if a policy of this run (of this step) is in it; else nothing."""
+    steps = [arm.step for arm in ARMS.played.values() if arm.run == run]
+    return (
+        f"{EVALUATION}/comparison.json"
+        if steps and (step is None or step in steps)
+        else []
+    )
+
+
 def waits_for(wildcards):
     """What must stand before a run may start: another run that it starts from; before a formal run every gate, too, and the
     preregistration."""

@@ -7,9 +7,9 @@ GROUPS: dict[str, str] = {
     "train_run": "training",
     **dict.fromkeys(("evaluate_baselines", "merge_anchor", "evaluate_arm", "preregister", "compare_arms"), "evaluation"),
     **dict.fromkeys(("graph_rules", "draw_rules", "draw_data", "draw_run", "draw_evaluation", "write_page"), "report"),
-    **dict.fromkeys(("stage_publication", "publish"), "publication"),
+    **dict.fromkeys(("track_run", "export_adapter", "stage_publication", "publish"), "publication"),
 }  # fmt: skip
 """Part by rule."""
 
 #: Rules that only collect what others made.
-TARGETS = frozenset({"all", "data", "gates", "train", "evaluate", "report", "stage"})
+TARGETS = frozenset({"all", "data", "gates", "train", "evaluate", "report", "stage", "sync_tracking"})
