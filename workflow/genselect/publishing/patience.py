@@ -141,8 +141,8 @@ def explain(error: BaseException, what: str, repository: str, right: str) -> Gen
                 f"{where}: the Hub cannot be reached, or the connection broke: {_short(error)}",
                 "Check the network and proxy (HF_ENDPOINT, HTTPS_PROXY), then start the same command again: it goes on where it stopped.",
             )
-        # The client's words for what the storage refused, one line a file.
-        if isinstance(error, ValueError) and "LFS batch API" in str(error):
+        # The client's words for what the storage refused, one line a file; and Xet's.
+        if (isinstance(error, ValueError) and "LFS batch API" in str(error)) or _refused_by_xet(error):
             return GenselectError(f"{where}: the Hub's storage refuses: {_short(error)}", _QUOTA)
         return None
     status, said = answer.response.status_code, _said(answer)
@@ -227,8 +227,18 @@ def _answer(error: BaseException) -> Any:
 
 
 def _is_transport(error: BaseException) -> bool:
-    # By name: the client's transport is httpx before huggingface_hub 2 and httpx2 from then on.
-    return any(base.__name__ == "TransportError" for one in _chain(error) for base in type(one).__mro__)
+    # By name: the client's transport is httpx before huggingface_hub 2 and httpx2 from then on. Xet raises Python's own, for refusals, too.
+    return not _refused_by_xet(error) and any(
+        base.__name__ in ("TransportError", "ConnectionError", "TimeoutError")
+        for one in _chain(error)
+        for base in type(one).__mro__
+    )
+
+
+def _refused_by_xet(error: BaseException) -> bool:
+    return any(
+        isinstance(one, OSError) and "HTTP status client error" in str(one) for one in _chain(error)
+    ) and not _answer(error)
 
 
 def _said(answer: Any) -> str:
