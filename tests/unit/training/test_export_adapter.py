@@ -51,6 +51,7 @@ def save(incomplete: AdapterSave) -> AdapterSave:
     return incomplete
 
 
+@pytest.mark.filterwarnings("error:Found missing adapter keys")
 def test_peft_loads_it_and_it_answers_as_the_trained_policy(save: AdapterSave, tmp_path: Path) -> None:
     folder = exported(save, tmp_path / "adapter")
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -84,17 +85,17 @@ def test_its_settings_name_the_layers_and_nothing_of_the_machine(save: AdapterSa
     assert values["inference_mode"] is True
 
 
+@pytest.mark.filterwarnings("error:Found missing adapter keys")
 def test_layers_whose_last_names_others_share_are_named_whole(tmp_path: Path) -> None:
     save = AdapterSave(tmp_path / "results", ["layers.1.self_attn.q_proj", "layers.0.mlp.up_proj"])
     save.complete()
     folder = exported(save, tmp_path / "adapter")
-    values = json.loads((folder / "adapter_config.json").read_text())
-    assert values["target_modules"] == [
-        "model.language_model.layers.0.mlp.up_proj",
-        "model.language_model.layers.1.self_attn.q_proj",
-    ]
+    targets = json.loads((folder / "adapter_config.json").read_text())["target_modules"]
+    # Four layers have an MLP, two have attention.
+    assert targets == ["model.language_model.layers.0.mlp.up_proj", "model.language_model.layers.1.self_attn.q_proj"]
     assert torch.equal(answer(PeftModel.from_pretrained(load(save.base), folder)), save.logits)
-    assert target_modules(["a.q", "b.q"], {"a.q.weight": (2, 2), "b.q.weight": (2, 2), "c.k.weight": (2, 2)}) == ["q"]
+    shapes = {"a.q.weight": (2, 2), "b.q.weight": (2, 2), "c.proj.weight": (2, 2), "patch.proj.weight": (2, 3, 1, 2, 2)}
+    assert target_modules(["a.q", "b.q", "c.proj"], shapes) == ["c.proj", "q"]
 
 
 def test_the_card_is_metadata_the_verdict_and_how_to_load(save: AdapterSave, tmp_path: Path) -> None:

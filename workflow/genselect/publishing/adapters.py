@@ -103,7 +103,8 @@ def model_card(
         step=step,
         of=runs[run].schedule.steps,
         base=f"`{name}`" + (f" at commit `{revision}`" if revision else "") + _made_again(config),
-        licence=licence or "its own; see its page",
+        licence=licence
+        or {"hub": "see its page", "made": "none of its own", "local": "its own"}[config.models.base.source],
         fingerprint=manifest["fingerprint"],
         commit=manifest["provenance"].get("git_commit") or "unknown",
         algorithm={"ppo": "PPO", "grpo": "GRPO"}.get(runs[run].algorithm, runs[run].algorithm),
@@ -160,7 +161,7 @@ def _comparison(config: Config, runs: Mapping[str, Run], run: str, step: int, re
     mine = {arm for arm, policies in members.items() if f"{run}@{step}" in policies}
     entries = [entry for entry in read_json(path)["hypotheses"] if entry["arm"] in mine] if path.is_file() else []
     if not entries:
-        return "This policy is not among those that the experiment compares."
+        return "It has not been compared yet." if mine else "The experiment does not compare this policy."
     lines = [
         f"- **{entry['arm']} above {entry['against']}? {entry['verdict']['word'].capitalize()}**"
         + (" (exploratory)" if entry["exploratory"] else "")

@@ -104,18 +104,16 @@ def adapted_layers(adapter: AdapterState, shapes: Mapping[str, tuple[int, ...]])
 
 
 def target_modules(layers: list[str], shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """What PEFT is told to adapt: the layers' last names (``q_proj``), or their whole names where a last name would match others, too.
+    """What PEFT is told to adapt: a layer's last name (``q_proj``), or its whole name where others share the last one.
 
     Args:
         layers: The adapted layers.
         shapes: Of the base model's tensors, by name.
     """
-    last = sorted({layer.rpartition(".")[2] for layer in layers})
-    matrices = [
-        name.removesuffix(".weight") for name, shape in shapes.items() if name.endswith(".weight") and len(shape) == 2
-    ]
-    matched = [name for name in matrices if name.rpartition(".")[2] in last]
-    return last if sorted(matched) == layers else layers
+    # Of two axes or more: PEFT would adapt a convolution or an embedding of that name as well, and leave a norm alone.
+    every = {name.removesuffix(".weight") for name, shape in shapes.items() if len(shape) > 1}
+    shared = {name.rpartition(".")[2] for name in every - set(layers)}
+    return sorted({layer if (last := layer.rpartition(".")[2]) in shared else last for layer in layers})
 
 
 def _shapes(base: Path) -> dict[str, tuple[int, ...]]:
