@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import types
 
 import torch
 
 from genselect.config.training import Run
-from genselect.training.engines import GivesBack, PolicyEngine, SubmitEngine, ValueEngine, register, seeded
+from genselect.training import engines
+from genselect.training.engines import (
+    GivesBack,
+    PolicyEngine,
+    SavesTrained,
+    SubmitEngine,
+    ValueEngine,
+    register,
+    seeded,
+)
 from genselect.training.verl_config import verl_config
 
 
@@ -77,3 +87,24 @@ def test_an_engine_gives_its_cache_back_at_the_end_of_a_stage_and_not_of_each_mi
     assert given == ["cache", "cache"]
     # Both of verl's networks are made so.
     assert all(issubclass(engine, GivesBack) for engine in (PolicyEngine, ValueEngine, SubmitEngine))
+
+
+def test_an_engine_saves_what_it_trains(monkeypatch) -> None:
+    class Ours:
+        def __init__(self, *parts: str) -> None:
+            self.parts = parts
+
+    class Verls:
+        def initialize(self) -> None:
+            parts = "model optimizer lr_scheduler processing_class checkpoint_config trust_remote_code".split()
+            self.checkpoint_manager = types.SimpleNamespace(**{name: f"verl's {name}" for name in parts})
+
+    class Engine(SavesTrained, Verls):
+        pass
+
+    monkeypatch.setattr(engines, "TrainedWeights", Ours)
+    engine = Engine()
+    engine.initialize()
+    assert isinstance(engine.checkpoint_manager, Ours)
+    assert engine.checkpoint_manager.parts[:3] == ("verl's model", "verl's optimizer", "verl's lr_scheduler")
+    assert all(issubclass(engine, SavesTrained) for engine in (PolicyEngine, ValueEngine, SubmitEngine))

@@ -16,6 +16,7 @@ import torch
 from genselect.errors import GenselectError
 from genselect.provenance.saves import Saves
 from genselect.training.adapter_state import read_adapter
+from genselect.training.trained_weights import TrainedWeights
 
 PROGRAM = Path(__file__).with_name("two_ranks.py")
 
@@ -111,3 +112,8 @@ def test_another_number_of_ranks_or_other_base_weights_are_refused(seen: Seen) -
         seen.saves.last_complete_save(1, ours)
     with pytest.raises(GenselectError, match=rf"model\.safetensors had sha256 {'a' * 64} then, and has {'b' * 64}"):
         seen.saves.last_complete_save(2, {"model.safetensors": "b" * 64})
+
+
+def test_a_model_that_is_not_sharded_by_fsdp2_is_refused() -> None:
+    with pytest.raises(GenselectError, match="strategy is not fsdp2"):
+        TrainedWeights(torch.nn.Linear(2, 2))
