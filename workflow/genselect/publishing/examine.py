@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from genselect.errors import GenselectError
@@ -23,21 +23,7 @@ def check_secrets(items: Iterable[Item], search: SecretSearch | None = None) -> 
     Raises:
         GenselectError: There is one, or a file cannot be looked into.
     """
-    search = search or SecretSearch()
-    said: list[str] = []
-    batch: list[tuple[str, Block]] = []
-    size = 0
-    for item in items:
-        what, shown = search.in_name(item.path)
-        said += [f"{shown}, in its name: {kind}" for kind in what]
-        for block in read_blocks(item.source):
-            batch.append((shown, block))
-            size += len(block.data)
-            if size >= _BYTES or len(batch) >= _BLOCKS:
-                said += _search(batch, search)
-                batch, size = [], 0
-    said += _search(batch, search)
-    said = list(dict.fromkeys(said))
+    said = find_secrets(list(items), search or SecretSearch())
     if said:
         more = f"\n  - and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
         raise GenselectError(
@@ -49,14 +35,36 @@ def check_secrets(items: Iterable[Item], search: SecretSearch | None = None) -> 
         )
 
 
+def find_secrets(items: Sequence[Item], search: SecretSearch) -> list[str]:
+    """What stands where: file, line or row, and kind of each secret.
+
+    Raises:
+        GenselectError: A file cannot be looked into.
+    """
+    names = search.in_names([item.path for item in items])
+    said = [f"{shown}, in its name: {kind}" for shown, what in names.values() for kind in what]
+    batch: list[tuple[str, Block]] = []
+    size = 0
+    for item in items:
+        shown = names[item.path][0] if item.path in names else item.path
+        for block in read_blocks(item.source):
+            batch.append((shown, block))
+            size += len(block.data)
+            if size >= _BYTES or len(batch) >= _BLOCKS:
+                said += _search(batch, search)
+                batch, size = [], 0
+    said += _search(batch, search)
+    return list(dict.fromkeys(said))
+
+
 def _search(batch: list[tuple[str, Block]], search: SecretSearch) -> list[str]:
     said = []
     for number in search.suspicious([block.data for _, block in batch]):
         name, block = batch[number]
         for finding in search.in_block(block.data):
-            place = block.place(finding.start, finding.end)
-            if place is not None:
-                said.append(f"{name}, {place}: {finding.what}")
+            # Strings of several rows stand in one block; what only they together look like is nothing.
+            if block.place(*finding.context) is not None:
+                said.append(f"{name}, {block.place(finding.start, finding.end)}: {finding.what}")
     return said
 
 

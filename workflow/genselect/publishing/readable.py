@@ -43,8 +43,6 @@ class Block:
     data: bytes
     place: Place
     """Where the bytes from start to end stand, such as ``line 12``; None when they are no one value."""
-    name: str | None = None
-    """The name of the archive's member that begins here, which may itself hold something."""
 
 
 def read_blocks(path: Path) -> Iterator[Block]:
@@ -80,20 +78,20 @@ def _blocks(handle: IO[bytes], inside: str, depth: int) -> Iterator[Block]:
             yield from _blocks(unpacked, inside, depth + 1)
     elif head.startswith(b"PK\x03\x04"):
         with zipfile.ZipFile(handle) as archive:
-            for entry in archive.infolist():
+            for number, entry in enumerate(archive.infolist(), start=1):
                 with archive.open(entry) as member, _spooled(member) as unpacked:
-                    yield from _member(unpacked, entry.filename, inside, depth)
+                    yield from _member(unpacked, entry.filename, number, inside, depth)
     else:
         with tarfile.open(fileobj=handle) as tar:
-            for info in tar:
+            for number, info in enumerate(tar, start=1):
                 if (part := tar.extractfile(info)) is not None:
-                    yield from _member(part, info.name, inside, depth)
+                    yield from _member(part, info.name, number, inside, depth)
 
 
-def _member(handle: IO[bytes], name: str, inside: str, depth: int) -> Iterator[Block]:
-    within = f"{inside}{name}, "
-    yield Block(b"", lambda start, end: within.removesuffix(", "), name)
-    yield from _blocks(handle, within, depth + 1)
+def _member(handle: IO[bytes], name: str, number: int, inside: str, depth: int) -> Iterator[Block]:
+    """A member of an archive: its name, which may itself hold something, and what is in it. Places give its number, for that reason."""
+    yield Block(name.encode(errors="surrogateescape"), lambda start, end: f"{inside}the name of member {number}")
+    yield from _blocks(handle, f"{inside}member {number}, ", depth + 1)
 
 
 def _unpacked(head: bytes, handle: IO[bytes]) -> IO[bytes] | None:
@@ -165,8 +163,12 @@ def _leaves(array: Any, rows: np.ndarray[Any, Any]) -> Iterator[tuple[Any, np.nd
     if pa.types.is_struct(kind):
         for child in array.flatten():
             yield from _leaves(child, rows)
-    elif pa.types.is_nested(kind):  # lists of every kind, and maps, which are lists of pairs
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         yield from _leaves(array.flatten(), rows[pc.list_parent_indices(array).to_numpy()])
+    elif pa.types.is_nested(
+        kind
+    ):  # maps, unions: rare, and pyarrow has no function that gives their entries with their rows
+        yield pa.array([repr(value) for value in array.to_pylist()]), rows
     else:
         if pa.types.is_dictionary(kind):
             array = array.dictionary_decode()

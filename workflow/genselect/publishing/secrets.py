@@ -37,6 +37,18 @@ _NAMES = re.compile(
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A secret, without the secret."""
+
+    what: str
+    start: int
+    end: int
+    """Bytes within the block."""
+    context: tuple[int, int]
+    """Of all that the pattern took in, such as the word that says what it is."""
+
+
+@dataclass(frozen=True)
 class Pattern:
     """The form of one kind of secret."""
 
@@ -52,17 +64,19 @@ class Pattern:
         """For the exact search."""
         return re.compile(self.text.encode())
 
-    def spans(self, block: bytes) -> Iterator[tuple[int, int]]:
-        """Where ``block`` holds such a secret; placeholders such as ``hf_xxxx`` are none."""
+    def findings(self, block: bytes) -> Iterator[Finding]:
+        """What of this form ``block`` holds; placeholders such as ``hf_xxxx`` are none."""
         for match in self.regex.finditer(block):
             group = "s" if "s" in self.regex.groupindex else 0
             secret = match[group]
             if len(set(secret)) < 6 or _PLACEHOLDER.search(match[0]) or (self.random and not _drawn(secret)):
                 continue
-            yield match.span(group)
+            yield Finding(self.what, *match.span(group), match.span())
 
 
-_ASSIGNED = r"""["']{0,2}\s{0,3}(?::=|=>|[:=,])\s{0,3}\\?["']{0,2}"""
+_ASSIGNED = r"""\\?["']{0,2}\s{0,3}(?::=|=>|[:=,])\s{0,3}\\?["']{0,2}"""
+#: White space, also as JSON writes it.
+_SPACE = r"(?:\s|\\[nrt]){1,9}"
 
 PATTERNS: tuple[Pattern, ...] = (
     Pattern("Hugging Face token", r"\b(?:hf_|api_org_)[A-Za-z0-9]{30,}"),
@@ -97,13 +111,14 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern("DigitalOcean token", r"\bdo[opr]_v1_[0-9a-f]{40,}"),
     Pattern("Docker token", r"\bdckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}"),
     Pattern("Kaggle key",
-            r"""["']username["']\s{0,3}:\s{0,3}["'][^"']{1,60}["']\s{0,3},\s{0,3}["']key["']\s{0,3}:\s{0,3}["'](?P<s>[0-9a-f]{32})["']"""),
+            r"""["']username\\?["']\s{0,3}:\s{0,3}\\?["'][^"'\\]{1,60}\\?["']\s{0,3},\s{0,3}\\?["']key\\?["']\s{0,3}:\s{0,3}\\?["'](?P<s>[0-9a-f]{32})\b"""),
     Pattern("private key", r"-----BEGIN (?:[A-Z0-9]{2,10} ){0,3}PRIVATE KEY(?: BLOCK)?-----"),
     Pattern("age or PuTTY private key", r"AGE-SECRET-KEY-1[A-Z0-9]{40,}|PuTTY-User-Key-File-[0-9]"),
     Pattern("JSON web token", r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
     Pattern("password in an address",
             r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/:@\"'<>{}$*\\]{0,80}:(?P<s>[^\s/:@\"'<>{}$*\\]{6,120})@[A-Za-z0-9\[]"),
-    Pattern("netrc entry", r"\bmachine\s{1,9}\S{1,120}\s{1,9}login\s{1,9}\S{1,120}\s{1,9}password\s{1,9}(?P<s>[^\s*<$]{6,})"),
+    Pattern("netrc entry",
+            r"\bmachine\s{1,9}\S{1,120}" + _SPACE + r"login\s{1,9}\S{1,120}" + _SPACE + r"password\s{1,9}(?P<s>[^\s*<$\"\\]{6,})"),
     Pattern("authorization header",
             r"(?i:authorization)\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?(?i:bearer|token|basic)\s{1,3}(?P<s>[A-Za-z0-9._~+/=-]{16,})"),
     Pattern("secret assigned by name",
@@ -112,25 +127,16 @@ PATTERNS: tuple[Pattern, ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A secret, without the secret."""
-
-    what: str
-    start: int
-    end: int
-    """Bytes within the block."""
-
-
 class SecretSearch:
     """Looks for :data:`PATTERNS` and for this machine's own tokens. Make one and use it for all files."""
 
     def __init__(self, own: Mapping[str, str] | None = None) -> None:
         values = own_secrets() if own is None else own
+        # The own values come first: whoever's a key is says more than its form.
         exact = [
             Pattern(f"the value of {name}", re.escape(form)) for name, value in values.items() for form in _forms(value)
         ]
-        self._patterns = (*PATTERNS, *exact)
+        self._patterns = (*exact, *PATTERNS)
         self._filter = "|".join(f"(?:{_loosened(pattern.text)})" for pattern in self._patterns)
 
     def suspicious(self, blocks: Sequence[bytes]) -> list[int]:
@@ -141,23 +147,32 @@ class SecretSearch:
     def in_block(self, block: bytes) -> list[Finding]:
         """Everything in a suspicious block, by place."""
         whole = pa.array([block], pa.large_binary())
-        found = [
-            Finding(pattern.what, *span)
-            for pattern in self._patterns
-            if pc.match_substring_regex(whole, _loosened(pattern.text))[0].as_py()
-            for span in pattern.spans(block)
-        ]
+        found: list[Finding] = []
+        for pattern in self._patterns:
+            if pc.match_substring_regex(whole, _loosened(pattern.text))[0].as_py():
+                # What an earlier pattern has named is not named again by a more general one.
+                taken = list(found)
+                found += [
+                    finding
+                    for finding in pattern.findings(block)
+                    if not any(other.start < finding.end and finding.start < other.end for other in taken)
+                ]
         return sorted(found, key=lambda finding: (finding.start, finding.end))
 
-    def in_name(self, path: str) -> tuple[list[str], str]:
-        """What a file's name gives away, and the name with that hidden."""
-        found = self.in_block(path.encode()) if self.suspicious([path.encode()]) else []
-        shown = path.encode()
-        for finding in reversed(found):
-            shown = shown[: finding.start] + b"***" + shown[finding.end :]
-        what = [finding.what for finding in found]
-        what += ["name of a file of credentials"] if _NAMES.search(path) else []
-        return what, shown.decode(errors="replace")
+    def in_names(self, paths: Sequence[str]) -> dict[str, tuple[str, list[str]]]:
+        """The names of files that give something away: each with that hidden, and what it is."""
+        found = {}
+        names = [path.encode() for path in paths]
+        for number in self.suspicious(names):
+            findings = self.in_block(names[number])
+            if findings:
+                shown = _hidden(names[number], findings).decode(errors="replace")
+                found[paths[number]] = (shown, [finding.what for finding in findings])
+        for path in paths:
+            if _NAMES.search(path):
+                shown_so_far, what = found.get(path, (path, []))
+                found[path] = (shown_so_far, [*what, "name of a file of credentials"])
+        return found
 
 
 def own_secrets(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -176,6 +191,16 @@ def own_secrets(environment: Mapping[str, str] | None = None) -> dict[str, str]:
         hosts = {}
     found |= {f"the netrc password for {host}": entry[2] for host, entry in hosts.items() if len(entry[2]) >= _SHORTEST}
     return {name: value for name, value in found.items() if len(set(value)) > 1}
+
+
+def _hidden(name: bytes, findings: Sequence[Finding]) -> bytes:
+    """``name`` with every byte of the findings behind stars; they may overlap."""
+    shown, until = b"", 0
+    for finding in findings:
+        if finding.start >= until:
+            shown += name[until : finding.start] + b"***"
+        until = max(until, finding.end)
+    return shown + name[until:]
 
 
 def _forms(value: str) -> Sequence[str]:
