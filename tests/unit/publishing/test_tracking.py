@@ -68,12 +68,13 @@ def test_wandbs_own_reader_shows_one_continuous_history_of_three_attempts(
     monkeypatch.setenv("WANDB_API_KEY", "a-key-that-nobody-may-see-0123456789abcde")
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("WANDB_RUN_ID", "another")
-    monkeypatch.setenv("WANDB_TAGS", "another")
+    monkeypatch.setenv("WANDB_ENTITY", "another")
     mirrored = sync(finished)
     assert os.environ["WANDB_RUN_ID"] == "another"
     lying = finished.results / "tracking" / NAME / "wandb"
     records = wandbs_reader(lying)
 
+    assert '"another"' not in json.dumps(records)
     rows = [record["history"]["item"] for record in records if record["type"] == "history"]
     assert [(row["_step"], row["attempt"]) for row in rows] == HISTORY
     assert [row["episode/verdict"] for row in rows[1:]] == [a + step / 100 for step, a in HISTORY[1:]]
@@ -174,9 +175,9 @@ def test_a_growing_run_is_sent_step_by_step_into_one_run(folder: TrackedFolder, 
 
 def test_steps_that_were_sent_and_redone_start_a_second_run(folder: TrackedFolder, server: FakeWandb) -> None:
     online = config(**ONLINE)
-    folder.attempt(range(1, 9), save=(4, 8), end="guard")
+    folder.attempt(range(1, 10), save=(4, 8), end="guard")
     first = sync(folder, online)
-    assert server.runs[first.id].steps[-1] == 8  # where a guard stopped it, the end is what one looks for
+    assert server.runs[first.id].steps[-1] == 9  # where a guard stopped it, the end is what one looks for
     with_broken_save = folder.path / "checkpoints" / "global_step_8" / "broken.json"
     with_broken_save.write_text('{"reason": "a guard"}')
     folder.attempt(range(5, 11), save=(10,), end="done", finish=True)
@@ -186,7 +187,7 @@ def test_steps_that_were_sent_and_redone_start_a_second_run(folder: TrackedFolde
     assert second.online.replaced == [first.id]
     rows = server.runs[second.id].history
     assert [(row["_step"], row["attempt"]) for row in rows] == [(step, 1 if step < 5 else 2) for step in range(11)]
-    assert server.runs[first.id].steps[-1] == 8
+    assert server.runs[first.id].steps[-1] == 9
 
 
 def test_a_sending_that_was_cut_short_goes_on_under_its_id(
@@ -328,6 +329,10 @@ def test_a_gap_is_told(finished: TrackedFolder) -> None:
     run = read_tracked_run(config(), resolved_runs(config()), NAME, finished.results)
     assert run.missing == (13,)
     assert "No metrics of steps 13." in run.notes
+    sync(finished)
+    records = wandbs_reader(finished.results / "tracking" / NAME / "wandb")
+    steps = [record["history"]["item"]["_step"] for record in records if record["type"] == "history"]
+    assert steps == [step for step in range(21) if step != 13]
 
 
 def test_lineage_and_gated_texts(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_the_card_is_metadata_the_verdict_and_how_to_load(save: AdapterSave, tmp
         "arm": "formal@20",
         "against": "untrained",
         "exploratory": False,
-        "verdict": {"word": "yes", "sentence": "Accuracy rose by 20.0 points."},
+        "verdict": {"word": "yes", "sentence": "Yes, it rose above: +20.0 points."},
     }
     other = {**entry, "arm": "majority_8", "verdict": {"word": "no", "sentence": "of somebody else"}}
     comparison = save.results / "evaluation" / "mini" / "comparison.json"
@@ -113,7 +113,7 @@ def test_the_card_is_metadata_the_verdict_and_how_to_load(save: AdapterSave, tmp
     _, metadata, text = card.split("---\n", 2)
     assert yaml.safe_load(metadata)["library_name"] == "peft"
     assert "base_model" not in yaml.safe_load(metadata)  # the Hub has none of that name
-    assert "**formal@20 above untrained? Yes**: Accuracy rose by 20.0 points." in text
+    assert "**formal@20 above untrained?** Yes, it rose above: +20.0 points." in text
     assert "somebody else" not in text
     assert f"rank {RANK}, alpha {ALPHA}" in text
     assert "f" * 64 in text

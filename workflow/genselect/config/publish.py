@@ -25,9 +25,10 @@ class Tracking(Section):
     """Where training runs are mirrored. `metrics.jsonl` of each run stays the truth."""
 
     kind: Literal["wandb", "trackio", "tensorboard"] = "wandb"
-    """Which tracker `snakemake sync_tracking` writes for. Only W&B is in the pinned environment; the others are installed by hand."""
+    """Which tracker `snakemake sync_tracking` writes for (`docs/tracking.md`). All three are in `envs/publish.yaml`; the miniature's
+    environment lacks Trackio."""
     mode: Literal["offline", "online"] = "offline"
-    """`offline` writes a folder under `results/tracking/`; `online` sends it, and needs a key (`WANDB_API_KEY`)."""
+    """`offline` writes a folder under `results/tracking/`; `online` sends to W&B, and needs a key (`WANDB_API_KEY`)."""
     project: str = "genselect"
     """The tracker's project."""
     entity: str | None = None

@@ -163,9 +163,9 @@ def _comparison(config: Config, runs: Mapping[str, Run], run: str, step: int, re
     if not entries:
         return "It has not been compared yet." if mine else "The experiment does not compare this policy."
     lines = [
-        f"- **{entry['arm']} above {entry['against']}? {entry['verdict']['word'].capitalize()}**"
+        f"- **{entry['arm']} above {entry['against']}?**"
         + (" (exploratory)" if entry["exploratory"] else "")
-        + f": {entry['verdict']['sentence']}"
+        + f" {entry['verdict']['sentence']}"
         for entry in entries
     ]
     return "\n".join(lines)

@@ -24,7 +24,7 @@ from genselect.publishing.tracked_run import TrackedRun
 #: Where the key is read from, by W&B itself.
 KEY = "WANDB_API_KEY"
 #: Kept of the environment when a run is sent: the key, and the server of those who have their own.
-_KEPT = (KEY, "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE")
+_KEPT = (KEY, "WANDB_BASE_URL")
 
 
 @dataclass(frozen=True)
