@@ -35,7 +35,11 @@ def tell(fetched: Fetched, into: Path) -> None:
         logger.info("kept as they are, other than published: %s", ", ".join(fetched.kept))
     config = into / "data" / fetched.name / "config.yaml"
     if config.is_file():
-        logger.info("go on with: snakemake --configfile %s -n", config)
+        logger.info("go on with: snakemake -n report --configfile %s", config)
+    if not (into / "models" / fetched.name / "config.json").is_file():
+        logger.info(
+            "before anything is trained or played here: make the base model, then fetch once more with --keep (docs/publishing.md)"
+        )
 
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -380,6 +380,8 @@ class _Handler(BaseHTTPRequestHandler):
             for operation in operations:
                 value = operation["value"]
                 if operation["key"] == "deletedFile":
+                    if value["path"] not in tree:
+                        raise _Refusal(404, "A file with this name doesn't exist", X_Error_Code="EntryNotFound")
                     del tree[value["path"]]
                 elif operation["key"] == "lfsFile":
                     tree[value["path"]] = hub.storage[value["oid"]]

@@ -113,17 +113,22 @@ def test_every_file_has_one_time(fetch, results):
     assert len(times) == 1
 
 
-def test_a_second_fetch_downloads_nothing_and_gives_the_times_anew(fetch, hub, results, wanted):
+def test_a_second_fetch_downloads_nothing_and_leaves_what_was_made_meanwhile_newer(fetch, hub, results, wanted):
     fetch()
-    made = results / "models.json"
-    made.write_text("made meanwhile")
+    model, trained = results / "models/mini/config.json", results / "runs/further/done.json"
+    for path in (model, trained):
+        path.parent.mkdir(parents=True)
+        path.write_text("made meanwhile")
+    made = trained.stat().st_mtime_ns
     os.utime(results / "data/mini/empty.txt", (1, 1))
     hub.requests.clear()
     assert fetch().placed == 0
     assert set(downloads(hub)) == {FILE, "README.md"}
-    assert placed(results) == wanted | {"models.json": b"made meanwhile"}
-    for path in wanted:
-        assert (results / path).stat().st_mtime_ns >= made.stat().st_mtime_ns, path
+    assert {path: content for path, content in placed(results).items() if path in wanted} == wanted
+    # The base model is no newer than what was made from it; the run made from what was fetched is no older than that.
+    times = {(results / path).stat().st_mtime_ns for path in [*wanted, "models/mini/config.json"]}
+    assert len(times) == 1
+    assert times.pop() < made == trained.stat().st_mtime_ns
 
 
 def test_by_default_the_newest_commit_and_by_revision_an_earlier_one(fetch, hub, results, tree, tmp_path):
@@ -315,7 +320,7 @@ def test_the_program_fetches_and_says_how_to_go_on(script, tree, results):
     done = script("fetch_publication", "--from", tree, "--into", results)
     assert done.returncode == 0, done.stderr
     assert f"17 files placed in {results}, every sum compared" in done.stderr
-    assert f"go on with: snakemake --configfile {results}/data/mini/config.yaml -n" in done.stderr
+    assert f"go on with: snakemake -n report --configfile {results}/data/mini/config.yaml" in done.stderr
     (results / "data/mini/config.yaml").write_text("mine")
     done = script("fetch_publication", "--from", tree, "--into", results)
     assert done.returncode == 2

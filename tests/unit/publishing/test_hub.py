@@ -275,6 +275,24 @@ def test_a_fault_that_passes_is_waited_out(publish, hub, tree, name):
     assert (receipt.uploaded.files, receipt.uploaded.commits) == (18, 4)
 
 
+def test_the_answer_to_a_commit_with_deletions_is_lost(publish, hub, tree):
+    publish()
+    write_tree(tree, small_files(steps=10))
+    hub.faults = [Fault("POST", COMMIT, lose_answer=True)]
+    receipt = publish()
+    assert published(hub) == contents(tree)
+    assert (receipt.uploaded.files, receipt.uploaded.deleted, receipt.uploaded.commits) == (1, 2, 1)
+
+
+def test_one_content_under_several_names_is_sent_once(publish, hub, tree):
+    files = small_files(steps=1, large=1)
+    same = files["runs/formal/records/step_1.parquet"]
+    write_tree(tree, files | {"runs/smoke/records/step_1.parquet": same, "runs/smoke/records/step_2.parquet": same})
+    publish()
+    assert published(hub) == contents(tree)
+    assert set(hub.received.values()) == {1}
+
+
 def test_the_wait_that_the_hub_asks_for_is_kept(publish, hub, caplog):
     hub.faults = [Fault("POST", COMMIT, status=429, headers={"Retry-After": "37"})]
     with caplog.at_level(logging.INFO, logger="genselect"):

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from genselect.errors import GenselectError
-from genselect.formats import atomic_path, write_json
+from genselect.formats import atomic_path, read_json, write_json
 from genselect.provenance import file_sha256
 from genselect.publishing.patience import PATIENCE, Patience
 from genselect.publishing.publication import FILE, FRONT_PAGE, Archive, Publication, PublishedFile, read_publication
@@ -48,6 +48,8 @@ class Fetched:
     """Files that stood there with another content, and were kept."""
     fetched: str
     """UTC, ISO 8601."""
+    time_ns: int
+    """The time that all files were given."""
 
 
 def fetch_from_hub(
@@ -145,6 +147,7 @@ class _Fetch:
         self._results = results
         self._where = where
         self._keep = keep
+        self._home = results / "publication" / self.publication.name / FETCHED
         self._archives = {archive.path: archive for archive in self.publication.archives}
         self._kept: list[str] = []
         self._standing: list[str] = []
@@ -164,6 +167,8 @@ class _Fetch:
             else:
                 self._kept.append(file.path)
         self._refuse_conflicts()
+        record = self._home / RECORD
+        self._time_ns = int(read_json(record)["time_ns"]) if record.is_file() else time.time_ns()
 
     def bytes(self) -> int:
         """Disk that is needed: the archives twice."""
@@ -195,10 +200,9 @@ class _Fetch:
         for source, path, linked in moves:
             _put(source, self._results / path, link=linked)
         self._set_times([*self._standing, *(path for _, path, _ in moves)])
-        home = self._results / "publication" / self.publication.name / FETCHED
         for name in (FILE, FRONT_PAGE):
             if (self._tree / name).is_file():
-                _put(self._tree / name, home / name, link=False)
+                _put(self._tree / name, self._home / name, link=False)
         shutil.rmtree(work, ignore_errors=True)
         return len(moves)
 
@@ -206,9 +210,10 @@ class _Fetch:
         self, placed: int, *, repository: str | None = None, commit: str | None = None, folder: str | None = None
     ) -> Fetched:
         """Write down what was fetched, and return it."""
-        fetched = Fetched(self.publication.name, repository, commit, folder, placed, tuple(self._kept), now())
-        home = self._results / "publication" / self.publication.name / FETCHED
-        write_json(home / RECORD, {"schema_version": 1, **asdict(fetched)})
+        fetched = Fetched(
+            self.publication.name, repository, commit, folder, placed, tuple(self._kept), now(), self._time_ns
+        )
+        write_json(self._home / RECORD, {"schema_version": 1, **asdict(fetched)})
         return fetched
 
     def _unpacked(self, archive: Archive, into: Path) -> Iterable[str]:
@@ -231,10 +236,14 @@ class _Fetch:
             )
 
     def _set_times(self, paths: Iterable[str]) -> None:
-        """One time for all: Snakemake makes again what is older than what it was made from, and a download has no order."""
-        stamp = time.time_ns()
-        for path in paths:
-            os.utime(self._results / path, ns=(stamp, stamp))
+        """One time for all: Snakemake makes again what is older than what it was made from, and a download has no order.
+
+        The base model, made here meanwhile, gets it too, or all that was made from it elsewhere would count as out of date. A second
+        fetch gives the time of the first one: what was made here since stays newer.
+        """
+        model = _below(self._results, f"models/{self.publication.name}")
+        for path in {*paths, *model}:
+            os.utime(self._results / path, ns=(self._time_ns, self._time_ns))
 
 
 def _checked(publication: Publication, where: str) -> Publication:

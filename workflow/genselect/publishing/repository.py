@@ -122,6 +122,10 @@ class Repository:
         """Let everybody read it."""
         self._call("making it public", self._api.update_repo_settings, private=False)
 
+    def send_ahead(self, additions: list[Any]) -> None:
+        """Bring the content of large files to the Hub's storage, before a commit names them."""
+        self._api.preupload_lfs_files(repo_id=self.name, repo_type=REPO_TYPE, additions=additions)
+
     def commit(self, operations: list[Any], parent: str, message: str) -> str:
         """One commit on top of ``parent``, tried once: after a failure the caller looks first at what arrived. Its sha."""
         done = self._api.create_commit(

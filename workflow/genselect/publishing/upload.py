@@ -193,11 +193,15 @@ class Upload:
             paths = sorted({*self._files, *self.remote.ours})
             content = json.dumps({"schema_version": 1, "name": self._name, "paths": paths}).encode()
             operations.append(CommitOperationAdd(PARTIAL, content))
+        first: dict[str, CommitOperationAdd] = {}
         for path in batch.add:
-            self._local(path)  # still what was staged
             operations.append(CommitOperationAdd(path, self._tree / path))
+            first.setdefault(self._local(path).sha256, operations[-1])  # and it is still what was staged
         self._flying = batch
         try:
+            if len(first) < len(batch.add):
+                # Of one content under several names in one commit, the client would send each.
+                self._target.send_ahead(list(first.values()))
             head = self._target.commit(operations, self.remote.head, f"Publish {self._name}: {_words(batch)}")
         except Exception as error:
             if is_too_much(error) and len(operations) > 1:
