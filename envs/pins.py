@@ -116,7 +116,8 @@ def post_deploy(name: str, pins: Iterable[Pin]) -> str | None:
         *(pin.line() for pin in built),
         "END",
         *(f"export {BUILT_INSIDE[pin.name]}" for pin in built),
-        'python -m pip install --no-deps --no-build-isolation --require-hashes --requirement "$pins"',
+        # pip's cache may hold a wheel that was built against another environment's packages.
+        'python -m pip install --no-cache-dir --no-deps --no-build-isolation --require-hashes --requirement "$pins"',
     ]
     return "\n".join(lines) + "\n"
 

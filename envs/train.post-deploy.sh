@@ -8,4 +8,4 @@ cat >"$pins" <<'END'
 flash-attn==2.8.3 --hash=sha256:1e71dd64a9e0280e0447b8a0c2541bad4bf6ac65bdeaa2f90e51a9e57de0370d
 END
 export FLASH_ATTENTION_FORCE_BUILD=TRUE
-python -m pip install --no-deps --no-build-isolation --require-hashes --requirement "$pins"
+python -m pip install --no-cache-dir --no-deps --no-build-isolation --require-hashes --requirement "$pins"
