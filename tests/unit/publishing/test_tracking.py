@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from fake_wandb import FakeWandb
-from tracked_folder import NAME, TrackedFolder, config, of_attempt
+from tracked_folder import NAME, TrackedFolder, config, of_attempt, trajectory
 
 from genselect.config import Config
 from genselect.errors import GenselectError
@@ -22,6 +22,7 @@ from genselect.formats import read_json
 from genselect.plan.runs import resolved_runs
 from genselect.publishing.tracked_run import merged_history, read_tracked_run
 from genselect.publishing.tracking import Mirrored, sync_run
+from genselect.training.records import write_step
 
 #: Steps and attempts of ``TrackedFolder.three_attempts``, the overlaps resolved: what each tracker must show.
 HISTORY = [(step, of_attempt(step)) for step in range(21)]
@@ -338,12 +339,14 @@ def test_a_gap_is_told(finished: TrackedFolder) -> None:
 def test_lineage_and_gated_texts(tmp_path: Path) -> None:
     folder = TrackedFolder(tmp_path / "results", "second")
     folder.attempt(range(1, 3), save=(2,))
+    # A draw of a step that a later one replaced counts no more.
+    write_step(folder.path / "records", 2, [trajectory(number, 2, 2) for number in range(12)])
     settings = config(trajectories=4)
     run = read_tracked_run(settings, resolved_runs(settings), "second", folder.results)
     assert run.tags == ("mini", "formal", "seed:2", "extends:formal", "start:formal@5")
     assert "Started from step 5 of formal.\nExtends formal; differs in: " in run.notes
     assert "seed: 1 -> 2" in run.notes
-    assert len(run.tables["trajectories"].rows) == 4
+    assert [row[:2] for row in run.tables["trajectories"].rows] == [(1, 1), (1, 1), (2, 2), (2, 2)]
     gated = settings.model_copy(update={"build": settings.build.model_copy(update={"benchmark": "HLE"})})
     withheld = read_tracked_run(gated, resolved_runs(settings), "second", folder.results)
     assert "trajectories" not in withheld.tables
