@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 #: The library, in whatever environment its programs run.
@@ -90,5 +91,9 @@ def _names(tree: ast.Module, package: str) -> Iterator[str]:
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.List | ast.Tuple):
+            # python -m MODULE
+            words = [element.value if isinstance(element, ast.Constant) else None for element in node.elts]
+            yield from (str(after) for word, after in pairwise(words) if word == "-m" and after)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _MODULE.fullmatch(node.value):
             yield node.value

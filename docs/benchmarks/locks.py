@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Resolve, install and import every conda environment's lock, and write down what happened.
 
-    docs/benchmarks/locks.py --workdir DIR [data judge …] [--uv] [--output docs/benchmarks/locks.md]
+    docs/benchmarks/locks.py --workdir DIR [data judge …] [--uv judge train] [--output docs/benchmarks/locks.md]
 
 For each environment of envs/: resolve its .in file again (and compare with the lock), install the YAML's pip lines into a fresh virtual
 environment under DIR as conda has pip do it, import every package in it, and every module of the library that its programs reach, and
 ask each program that a rule runs there for ``--help``. The environment is removed at the end. Needs the package index; no card, and no
-conda: the conda part of the YAML is the one thing not looked at. judge and train are 10 GB each; --uv installs the same lock with uv,
-which takes from its cache what both have.
+conda: the conda part of the YAML is the one thing not looked at. judge and train are 10 GB each; --uv installs them with uv, from the
+same lines, which takes from its cache what both have.
 """
 
 import argparse
@@ -212,14 +212,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(pins.NAMES)}; all without one")
     parser.add_argument("--workdir", type=Path, required=True, help="where the environments are made, and removed")
-    parser.add_argument("--uv", action="store_true", help="install with uv instead of pip")
+    parser.add_argument("--uv", nargs="*", default=(), metavar="NAME", help="install these with uv instead of pip")
     parser.add_argument("--kernels", action="store_true", help="compile flash-attn's CUDA kernels, too (hours)")
     parser.add_argument("--output", type=Path, help="write the sections here; printed in any case")
     arguments = parser.parse_args()
     arguments.workdir.mkdir(parents=True, exist_ok=True)
     sections = []
     for name in arguments.names or pins.NAMES:
-        sections.append(tell(name, arguments.workdir.resolve(), arguments.uv, arguments.kernels))
+        sections.append(tell(name, arguments.workdir.resolve(), name in arguments.uv, arguments.kernels))
         print(sections[-1], flush=True)
     if arguments.output:
         head = (
