@@ -165,6 +165,20 @@ def test_a_trainer_that_leaves_for_no_reason_has_failed(start: Start, directory:
     assert directory.reasons() == ["failed"]
 
 
+def test_a_start_that_is_refused_counts_as_failed_and_not_as_killed(
+    start: Start, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise GenselectError("verl.trainer.nodez: verl has no such key", "Did you mean trainer.nnodes?")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(launcher, "verl_config", refuse)
+        with pytest.raises(GenselectError, match="no such key"):
+            start()
+    assert start(steps=1) == 0
+    assert directory.reasons() == ["failed", "done"]
+
+
 @pytest.mark.parametrize(("step_s", "saved"), [(None, False), (1.5, True)])
 def test_a_stopping_run_has_as_long_as_its_step_takes(
     start: Start, directory: Directory, monkeypatch: pytest.MonkeyPatch, step_s: float | None, saved: bool

@@ -26,6 +26,7 @@ from typing import Any
 import yaml
 
 from genselect.base_model.folder import weights_sha256
+from genselect.cli import USER_ERROR
 from genselect.config import Judge
 from genselect.config.training import Run
 from genselect.errors import GenselectError
@@ -114,15 +115,19 @@ def train(inputs: Inputs) -> int:
         began = "from the initial adapters" if resume is None else f"from the save of step {resume}"
         logger.info("%s: attempt %d, %s; log: %s", inputs.name, attempt.number, began, attempt.log)
         judge_log = attempt.log.with_name(f"{attempt.number}.judge.log")
-        with (
-            gpu_watch(directory.path / GPU_WATCH, {"attempt": attempt.number}),
-            own_judge(inputs.judge, inputs.run, cards, judge_log, directory.path / STOP_FILE) as asked,
-        ):
-            asking = replace(inputs, judge=asked.judge)
-            config = _write_configs(asking, directory, attempt.number, resume, cpu, world, weights)
-            outcome = _Child(config, attempt.log, directory.path, inputs.run, cpu, asked.environment).run(
-                inputs.run.timeout_s, inputs.run.step_s
-            )
+        try:
+            with (
+                gpu_watch(directory.path / GPU_WATCH, {"attempt": attempt.number}),
+                own_judge(inputs.judge, inputs.run, cards, judge_log, directory.path / STOP_FILE) as asked,
+            ):
+                asking = replace(inputs, judge=asked.judge)
+                config = _write_configs(asking, directory, attempt.number, resume, cpu, world, weights)
+                outcome = _Child(config, attempt.log, directory.path, inputs.run, cpu, asked.environment).run(
+                    inputs.run.timeout_s, inputs.run.step_s
+                )
+        except GenselectError:  # a key that verl does not know, a judge that does not start
+            attempt.end("failed", None, USER_ERROR)
+            raise
         step = last_metrics_step(directory.path, attempt.number)
         reason, status = _judge(directory, step, inputs.run.schedule.steps, outcome)
         attempt.end(reason, step, status)
@@ -175,7 +180,7 @@ def _judge(directory: RunDirectory, step: int | None, steps: int, outcome: Outco
     # A crash is none of the reasons below, even near the end of the job. After a signal one cannot tell: a cluster sends it to every
     # process, and the trainer's own die of it.
     if outcome.status != 0 and not (outcome.ended or outcome.stopped):
-        return "failed", 1
+        return "failed", USER_ERROR
     if step is not None and outcome.status == 0 and stopped_by_guard(directory.path, step):
         return "guard", GUARD
     if outcome.timed_out:
@@ -184,7 +189,7 @@ def _judge(directory: RunDirectory, step: int | None, steps: int, outcome: Outco
         return "signal", STOPPED
     if outcome.asked:
         return "stopped", STOPPED
-    return "failed", 1
+    return "failed", USER_ERROR
 
 
 def _bring_start(inputs: Inputs, directory: RunDirectory, weights: Mapping[str, str]) -> None:
