@@ -7,6 +7,7 @@ import logging
 import math
 import threading
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.memory.settings import Layout, run_settings
 from genselect.plan.runs import resolved_runs
+from genselect.training.memory_check import Probe
 from genselect.training.proofs import rollout_is_current
 from genselect.training.run_judge import own_judge, split_cards
 from genselect.training.verl_config import Launch, verl_config
@@ -201,6 +203,32 @@ def test_every_engine_gets_the_weights_as_they_are_round_after_round(engines: li
             for name, weight in weights.items():
                 assert found[name].dtype == weight.dtype
                 assert torch.equal(found[name], weight), name
+
+
+def test_an_engine_of_the_cpu_understands_how_verl_pauses_it() -> None:
+    from genselect.training.cpu_platform import _words_of_the_pause
+
+    said = []
+
+    class AsyncLLM:
+        async def pause_generation(self, *, mode: str = "abort", clear_cache: bool = True) -> None:
+            said.append((mode, clear_cache))
+
+    _words_of_the_pause(types.SimpleNamespace(AsyncLLM=AsyncLLM))
+    engine: Any = AsyncLLM()
+    asyncio.run(engine.pause_generation(wait_for_inflight_requests=False, clear_cache=True))
+    asyncio.run(engine.pause_generation(wait_for_inflight_requests=True, clear_cache=False))
+    assert said == [("abort", True), ("wait", False)]
+
+
+def test_the_memory_check_counts_the_engines_cards_behind_those_that_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    def peaks(self: Probe, function: Any) -> dict[str, Any]:
+        # An engine's worker is rank 0 of its own small world.
+        return {"actor and critic": [{"rank": rank} for rank in range(4)], "rollout": [{"rank": 0} for _ in range(3)]}
+
+    monkeypatch.setattr(Probe, "_everywhere", peaks)
+    _, found = Probe({"actor and critic": [], "rollout": []}, first={"rollout": 4}).end()
+    assert [rank["rank"] for ranks in found.values() for rank in ranks] == list(range(7))
 
 
 # --- the judge's card -------------------------------------------------------------------------------------------------------
