@@ -78,11 +78,11 @@ class PredictorGroup:
         self.workers.set_loss_fn(submit_loss)
 
     def load(self, folder: str) -> None:
-        """Load weights, optimiser and schedule from a save's ``submit`` folder."""
+        """Load what is trained, optimiser and schedule from a save's ``submit`` folder."""
         self.workers.load_checkpoint(local_path=folder)
 
     def save(self, folder: str, step: int) -> None:
-        """Save them. Whole, not the adapter alone: the head is trained, too."""
+        """Save them."""
         self.workers.save_checkpoint(folder, None, step, max_ckpt_to_keep=None)
 
     def predict(self, batch: Any, temperature: float) -> None:
