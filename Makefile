@@ -8,7 +8,7 @@ PYTHON ?= python3.11
 VENV := .venv
 ENV_STAMP := $(VENV)/.made-from-lock
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-CODE := workflow tests docs
+CODE := workflow tests docs envs
 SNAKEFILES := Snakefile rules
 
 .PHONY: help env mini test soak check docs lock clean
@@ -45,7 +45,7 @@ check: env ## lint, types, formats, schema in step with the models
 docs: env ## write the generated files again: config/schema.json, the table in config/README.md, docs/errors.md, docs/study.md
 	python docs/generate.py
 
-lock: env ## resolve envs/*.in; pins that stand stay (UPGRADE=1: all may move; TORCH_LINKS: a folder with the CPU wheel of torch)
+lock: env ## resolve envs/*.in, write the conda environments; pins that stand stay (UPGRADE=1: all may move; TORCH_LINKS: a folder with the CPU wheel of torch)
 	python envs/make_locks.py $(if $(TORCH_LINKS),--find-links $(TORCH_LINKS)) $(if $(UPGRADE),--upgrade)
 
 clean: ## remove results (the environment stays)
