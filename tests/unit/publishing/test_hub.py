@@ -321,6 +321,12 @@ def test_no_network(publish, hub, tree):
     assert "HTTPS_PROXY" in raised.value.hint
 
 
+def test_a_client_that_is_set_offline(publish, hub, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    refused(publish, "set to work offline", "Unset HF_HUB_OFFLINE")
+    assert hub.waits == []
+
+
 def test_somebody_commits_meanwhile(publish, hub, tree):
     hub.add_repo(REPOSITORY)
     faulty = hub.faults = [Fault("POST", COMMIT, status=503)]

@@ -132,7 +132,7 @@ def explain(error: BaseException, what: str, repository: str, right: str) -> Gen
     answer = _answer(error)
     where = f"{repository}: {what}"
     if answer is None:
-        if any(isinstance(one, OfflineModeIsEnabled) for one in _chain(error)):
+        if _is_offline(error):
             return GenselectError(
                 f"{where}: the Hub's client is set to work offline (HF_HUB_OFFLINE)", "Unset HF_HUB_OFFLINE."
             )
@@ -227,12 +227,15 @@ def _answer(error: BaseException) -> Any:
 
 
 def _is_transport(error: BaseException) -> bool:
-    # By name: the client's transport is httpx before huggingface_hub 2 and httpx2 from then on. Xet raises Python's own, for refusals, too.
-    return not _refused_by_xet(error) and any(
-        base.__name__ in ("TransportError", "ConnectionError", "TimeoutError")
-        for one in _chain(error)
-        for base in type(one).__mro__
-    )
+    if _refused_by_xet(error) or _is_offline(error):
+        return False
+    # By name: the client's transport is httpx before huggingface_hub 2 and httpx2 from then on. Xet raises Python's own.
+    names = {base.__name__ for one in _chain(error) for base in type(one).__mro__}
+    return bool(names & {"TransportError", "ConnectionError", "TimeoutError"})
+
+
+def _is_offline(error: BaseException) -> bool:
+    return any(isinstance(one, OfflineModeIsEnabled) for one in _chain(error))
 
 
 def _refused_by_xet(error: BaseException) -> bool:

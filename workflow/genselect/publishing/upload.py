@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
 from genselect.errors import GenselectError
+from genselect.formats import read_json
 from genselect.publishing.packing import LIMITS
 from genselect.publishing.patience import Patience, is_too_much, patiently
 from genselect.publishing.publication import FILE, FRONT_PAGE, PublishedFile, read_publication
@@ -144,7 +145,7 @@ class Upload:
                 self._check_name(earlier.name)
                 self.remote.ours |= {file.path for file in earlier.files} | {FILE}
             if PARTIAL in there:
-                values = json.loads(self._target.read(PARTIAL, self.remote.head, Path(folder)).read_bytes())
+                values = read_json(self._target.read(PARTIAL, self.remote.head, Path(folder)))
                 self._check_name(values["name"])
                 self.remote.ours |= set(values["paths"])
 

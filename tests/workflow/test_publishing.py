@@ -1,0 +1,60 @@
+"""What Snakemake makes of publishing and of what was fetched."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from genselect.provenance import file_sha256
+from genselect.publishing.publication import Publication, PublishedFile, write_publication
+
+
+def planned(text: str) -> set[str]:
+    return set(re.findall(r"^(\w+)\s+\d+$", text, flags=re.MULTILINE))
+
+
+def test_publishing_is_asked_for_by_name(untouched) -> None:
+    everything = planned(untouched.snakemake("-n").stdout)
+    assert "stage_publication" in everything
+    assert "publish" not in everything
+    assert "publish" in planned(untouched.snakemake("-n", "publish").stdout)
+
+
+def published(results: Path, tree: Path) -> Path:
+    """A published tree of the data stages, without the raw shards: newest files first, as a download may bring them."""
+    data = results / "data" / "mini"
+    files = [
+        path
+        for path in data.rglob("*")
+        if path.is_file() and "shards" not in path.parts and path.name != "labels.jsonl"
+    ]
+    files += [data / "labels.jsonl"]
+    listed = []
+    for path in sorted(files):
+        name = path.relative_to(results).as_posix()
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, tree / name)
+        listed.append(PublishedFile(name, path.stat().st_size, file_sha256(path), "data"))
+    write_publication(tree, Publication("mini", "hub", tuple(listed), (), ()))
+    return tree
+
+
+def test_what_was_fetched_is_not_made_again(finished, untouched, script, tmp_path) -> None:
+    tree = published(finished.root / "results", tmp_path / "tree")
+    clone = tmp_path / "clone"
+    shutil.copytree(untouched.root, clone, symlinks=True, ignore=shutil.ignore_patterns("results", ".snakemake"))
+    results = clone / "results"
+    # Of what stood there, something is old: without one time for all the rows would count as out of date.
+    rows = results / "data/mini/train.parquet"
+    rows.parent.mkdir(parents=True)
+    shutil.copyfile(tree / "data/mini/train.parquet", rows)
+    os.utime(rows, (1, 1))
+    fetched = script("fetch_publication", "--from", tree, "--into", results)
+    assert fetched.returncode == 0, fetched.stderr
+    # No raw shard, no labelling share, no memory of Snakemake's.
+    assert not (results / "data/mini/shards").exists()
+    assert not (clone / ".snakemake").exists()
+    done = type(finished)(clone).snakemake("-n", "data", "--configfile", "results/data/mini/config.yaml")
+    assert "Nothing to be done" in done.stdout + done.stderr
