@@ -23,14 +23,10 @@ def test_publishing_is_asked_for_by_name(untouched) -> None:
 
 
 def published(results: Path, tree: Path) -> Path:
-    """A published tree of the data stages, without the raw shards: newest files first, as a download may bring them."""
+    """A published tree of the data stages, without the raw shards and the labelling shares."""
     data = results / "data" / "mini"
-    files = [
-        path
-        for path in data.rglob("*")
-        if path.is_file() and "shards" not in path.parts and path.name != "labels.jsonl"
-    ]
-    files += [data / "labels.jsonl"]
+    hidden = {"shards", "labels"}
+    files = [path for path in data.rglob("*") if path.is_file() and not hidden & set(path.parts)]
     listed = []
     for path in sorted(files):
         name = path.relative_to(results).as_posix()

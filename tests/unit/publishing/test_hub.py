@@ -169,14 +169,18 @@ def test_an_empty_repository_made_by_hand_is_taken(publish, hub):
     assert publish().visibility == "private"
 
 
-def test_public_only_by_name_and_only_at_the_end(publish, hub):
+def test_public_only_by_name(publish, hub):
     publish()
     assert hub.repo().private
-    receipt = publish(public=True)
+    assert publish(public=True).visibility == "public"
     assert not hub.repo().private
-    assert receipt.visibility == "public"
-    last = max(index for index, line in enumerate(hub.requests) if "/settings" in line)
-    assert not [line for line in hub.requests[last:] if "/commit/" in line]
+
+
+def test_public_only_at_the_end(publish, hub):
+    publish(public=True)
+    made = next(index for index, line in enumerate(hub.requests) if "/settings" in line)
+    assert hub.requests[:made]
+    assert not [line for line in hub.requests[made:] if "/commit/" in line or "/lfs/" in line]
 
 
 def test_a_public_repository_is_neither_filled_nor_hidden_unasked(publish, hub):
