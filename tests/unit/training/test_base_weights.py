@@ -11,7 +11,16 @@ from genselect.config import Judge
 from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.provenance.run_directory import RunDirectory
+from genselect.training import launcher
 from genselect.training.launcher import Inputs, train
+
+
+@pytest.fixture(autouse=True)
+def _no_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*arguments: object) -> None:
+        pytest.fail("the trainer would have been started")
+
+    monkeypatch.setattr(launcher, "_Child", started)
 
 
 @pytest.fixture
