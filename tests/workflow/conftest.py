@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
+
+# The cluster of the tests on Slurm.
+sys.path.insert(0, str(Path(__file__).parents[1] / "slurm"))
 
 #: Small enough for a few seconds, large enough for every trap of the generated shards to occur.
 PROBLEMS = 120
@@ -23,9 +27,11 @@ class Checkout:
 
     root: Path
 
-    def snakemake(self, *arguments: str, check: bool = True, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    def snakemake(
+        self, *arguments: str, profile: str = "profiles/mini", check: bool = True, timeout: float = 600
+    ) -> subprocess.CompletedProcess[str]:
         """Run Snakemake as the README says, with the copy's own configuration."""
-        command = ["snakemake", "--profile", "profiles/mini", *arguments]
+        command = ["snakemake", "--profile", profile, *arguments]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, timeout=timeout)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done

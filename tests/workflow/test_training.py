@@ -1,4 +1,5 @@
-"""The miniature trains: base model, smoke run and gate, a formal run that is stopped and goes on. Real verl, Ray and vLLM."""
+"""The miniature trains: base model, smoke run and gate, a formal run that is stopped and goes on, another one that goes on from it,
+on Slurm where there is one. Real verl, Ray and vLLM."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
+from cluster import Slurm, why_not
 
 from genselect.provenance import check_seal, file_sha256
 from genselect.training.records import read_records, recorded_steps
@@ -181,8 +184,41 @@ def test_a_stopped_run_saves_goes_on_and_ends_as_if_it_had_not_been_stopped(trai
         assert row.shaping == pytest.approx(-row.decision_phi[0])
 
 
-def test_a_run_starts_from_another_runs_save_with_grpo(training) -> None:
-    training.snakemake("results/runs/continued/done.json", timeout=1500)
+@pytest.fixture(scope="module")
+def continued(training, tmp_path_factory):
+    """The run that goes on from the formal one has been made, as a job of a real Slurm where one can be started, with a card that is
+    none; its jobs."""
+    target = "results/runs/continued/done.json"
+    if why_not() is not None:
+        training.snakemake(target, timeout=1500)
+        return []
+    values = yaml.safe_load((training.root / "profiles" / "slurm" / "config.yaml").read_text())
+    values |= {"max-status-checks-per-second": 10, "slurm-init-seconds-before-status-checks": 1}
+    values["set-resources"]["train_run"] |= {"gpu": 1, "mem_mb": 16000}
+    (training.root / "my-slurm").mkdir()
+    (training.root / "my-slurm" / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    with Slurm(tmp_path_factory.mktemp("slurm") / "cluster") as slurm:
+        training.snakemake(target, profile="my-slurm", timeout=1500)
+        return slurm.jobs()
+
+
+def test_a_training_runs_as_a_slurm_job(training, continued) -> None:
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    (job,) = continued
+    assert (job["rule"], job["state"], job["cards"]) == (
+        "rule_train_run_wildcards_continued",
+        "COMPLETED",
+        "gres:gpu:1",
+    )
+    directory = training.root / "results" / "runs" / "continued"
+    (attempt,) = json.loads((directory / "manifest.json").read_text())["attempts"]
+    assert attempt["reason"] == "done"
+    assert attempt["slurm"]["SLURM_JOB_ID"] == job["id"]
+    assert json.loads((directory / "done.json").read_text())["steps"] == STEPS + 1
+
+
+def test_a_run_starts_from_another_runs_save_with_grpo(training, continued) -> None:
     directory = training.root / "results" / "runs" / "continued"
     assert recorded_steps(directory / "records") == [STEPS + 1]
     rows = read_records(directory / "records" / f"step_{STEPS + 1}.parquet")
