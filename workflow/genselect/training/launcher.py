@@ -37,7 +37,7 @@ from genselect.provenance.gpu_watch import GPU_WATCH, gpu_watch
 from genselect.provenance.run_directory import STOP_FILE, RunDirectory, resolve_start
 from genselect.training.guard_stop import GO_ON_FILE, refuse_after_guard, stopped_by_guard
 from genselect.training.guards import settings_from
-from genselect.training.nodes import WAIT_S, check_nodes, over_nodes
+from genselect.training.nodes import check_nodes, environment, over_nodes
 from genselect.training.run_judge import own_judge
 from genselect.training.time_limit import TimeLimit
 from genselect.training.verl_config import Launch, micro_batch, verl_config
@@ -322,6 +322,7 @@ class _Child:
         self._environment = {**inherited, **engine_environment(cpu), **(further or {})}
         if run.nodes > 1:
             self._environment.pop("GLOO_SOCKET_IFNAME", None)  # the loopback, which leads to no other node
+            self._environment |= environment()
         self._tail: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._stop_at: float | None = None
 
@@ -415,7 +416,6 @@ def engine_environment(cpu: bool) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DEDUP_LOGS": "0",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-        "RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT": str(WAIT_S),
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",

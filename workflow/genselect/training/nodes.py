@@ -8,6 +8,7 @@ so they end everything when the launcher lets go of it or is gone, as on one nod
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from genselect.errors import GenselectError
 
 #: Seconds for Ray to be up on all nodes. Its own 30 are few where Python is read from a file system that nodes share.
-WAIT_S = 300
+_WAIT_S = 300
 
 
 def check_nodes(name: str, nodes: int) -> None:
@@ -64,6 +65,17 @@ def over_nodes(keep: Sequence[str], trainer: Sequence[str], nodes: int, cards: i
         # For the trainer alone: Ray's own programs would take it for the cluster that they are to join.
         *("env", f"RAY_ADDRESS={address}", *trainer),
     ]
+
+
+def environment() -> dict[str, str]:
+    """What Ray reads from the environment on every node."""
+    return {
+        "RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT": str(_WAIT_S),
+        # Whoever reaches Ray's port could run anything. Said here, because Ray 2.60 decides for itself otherwise, and differently on its
+        # head (`ray start`, by ~/.ray/auth_token) and on the nodes that wait for it (`ray symmetric-run`, never).
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
 
 
 def _own_address() -> str:
