@@ -82,6 +82,8 @@ def test_its_settings_name_the_layers_and_nothing_of_the_machine(save: AdapterSa
     assert (values["r"], values["lora_alpha"], values["task_type"]) == (RANK, ALPHA, "CAUSAL_LM")
     assert values["base_model_name_or_path"] == "models/mini"
     assert {"q_proj", "in_proj_qkv", "down_proj"} <= set(values["target_modules"])
+    # Not in a set's order, which changes from process to process.
+    assert values["target_modules"] == sorted(values["target_modules"])
     assert values["inference_mode"] is True
 
 
