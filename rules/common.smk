@@ -5,6 +5,7 @@
 
 import atexit
 import datetime
+import os
 import re
 import shlex
 import sys
@@ -21,7 +22,12 @@ from genselect.errors import GenselectError
 from genselect.plan import banners
 from genselect.plan import report as picturebook
 from genselect.plan.evaluation import arm_identity, evaluation_plan
-from genselect.plan.inputs import shard_names, write_differences, write_resolved_config
+from genselect.plan.inputs import (
+    check_base_model,
+    shard_names,
+    write_differences,
+    write_resolved_config,
+)
 from genselect.plan.rule_graph import write_rule_graph
 from genselect.plan.runs import gates, resolved_runs
 from genselect.plan.runs import identity as run_identity
@@ -33,6 +39,7 @@ try:
         config, ", ".join(map(str, workflow.configfiles)) or "--config"
     )
     SHARDS = shard_names(CONFIG.dataset)
+    check_base_model(CONFIG.models.base)
     RUNS = resolved_runs(CONFIG)
     check_selections(CONFIG, RUNS)
     ARMS = evaluation_plan(CONFIG, RUNS)
@@ -188,9 +195,11 @@ def planned_costs():
 
 
 def tell_costs():
-    """At the end of a dry run: card hours and disk, by job and in all; what would be published of what is there."""
+    """At the end of a dry run: card hours and disk, by job and in all; what would be published of what is there; what would be sent
+    elsewhere."""
     if not workflow.dryrun:
         return
+    from genselect.plan.destinations import destinations
     from genselect.publishing.plan_text import staging_told
     from genselect.status.estimate import check_disk, text
 
@@ -203,6 +212,10 @@ def tell_costs():
             print(f"error: {error}", file=sys.stderr)
     if any(job.rule.name == "stage_publication" for job in planned_jobs()):
         print(staging_told(CONFIG), file=sys.stderr)
+    for told in destinations(
+        CONFIG, {job.rule.name for job in planned_jobs()}, os.environ
+    ):
+        print(told, file=sys.stderr)
 
 
 # Snakemake has no hook for the end of a dry run.

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from genselect.config import check_config, load_config
+from genselect.config.training import BaseModel
 from genselect.errors import GenselectError
 from genselect.plan import banners
-from genselect.plan.inputs import shard_names
+from genselect.plan.inputs import check_base_model, shard_names
 
 
 def test_the_hub_shards_are_the_fourteen_of_the_split(repository: Path) -> None:
@@ -35,6 +36,25 @@ def test_an_empty_local_folder_is_refused(tmp_path: Path) -> None:
         shard_names(dataset)
 
 
+def test_a_local_folder_that_is_not_there_is_told_apart_from_an_empty_one(tmp_path: Path) -> None:
+    lost = tmp_path / "lost"
+    dataset = check_config({"dataset": {"name": "x", "source": "local", "local_dir": str(lost)}}, "c").dataset
+    with pytest.raises(GenselectError, match=rf"dataset\.local_dir: {lost}: there is no such folder"):
+        shard_names(dataset)
+
+
+def test_a_local_model_is_looked_at_before_anything_is_planned(tmp_path: Path) -> None:
+    base = BaseModel(source="local", path=tmp_path / "model")
+    with pytest.raises(GenselectError, match=r"models\.base\.path: .*model: there is no such folder"):
+        check_base_model(base)
+    (tmp_path / "model").mkdir()
+    with pytest.raises(GenselectError, match=r"holds no config\.json"):
+        check_base_model(base)
+    (tmp_path / "model" / "config.json").touch()
+    check_base_model(base)
+    check_base_model(BaseModel())
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(7, "7 s"), (200, "3 min 20 s"), (9000, "2 h 30 min")])
 def test_the_banner_says_how_long_it_took(seconds: int, said: str) -> None:
     started = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
@@ -47,7 +67,9 @@ def test_the_banner_says_the_word_when_this_run_made_it(repository: Path, tmp_pa
     now = datetime.datetime.now()
     assert "final word" not in banners.success(config, "data", "logs", str(tmp_path), "page", "publication", now)
     (tmp_path / "comparison.json").write_text(json.dumps({"hypotheses": [entry]}))
-    said = banners.success(config, "data", "logs", str(tmp_path), "page", "publication", now - datetime.timedelta(minutes=1))
+    said = banners.success(
+        config, "data", "logs", str(tmp_path), "page", "publication", now - datetime.timedelta(minutes=1)
+    )
     assert f"the final word: {tmp_path / 'comparison.md'}" in said
     assert "formal@20 above untrained? Yes, it rose above." in said
     # One of an earlier run is named, not repeated as news.

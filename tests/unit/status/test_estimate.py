@@ -99,3 +99,17 @@ def test_before_there_is_a_save_its_size_is_counted_from_the_trained_weights(tmp
     assert cost.disk / 2**30 == pytest.approx(2 * 3 * 12 * 0.205e9 / 2**30, rel=0.01)
     alone = FORMAL.model_copy(update={"algorithm": "grpo", "predictor": Predictor(enabled=False)})
     assert foreseen_save_bytes(model, alone) < foreseen_save_bytes(model, FORMAL) / 2.9
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, "train_run formal  "),
+        ({"layout": {"rollout": 3, "judge": 1}}, "train_run formal (4 train, 3 roll out, 1 judge)  "),
+        ({"layout": {"judge": 1}, "schedule": {"mini_batch": 7}}, "train_run formal (7 train, 1 judge)  "),
+        ({"nodes": 2}, "train_run formal (2 nodes)  "),
+    ],
+)
+def test_a_layout_is_told_beside_the_cards(tmp_path: Path, changed: dict[str, object], told: str) -> None:
+    run = Run.model_validate({"kind": "formal", "cards": 8, **changed})
+    assert told in text(estimate(JOBS[1:2], {"formal": run}, tmp_path, tmp_path / "benchmarks"))

@@ -1,4 +1,4 @@
-"""Names of the raw shards, and the resolved configuration that jobs read."""
+"""What the plan reads before its first job: names of the raw shards, a local model; and the resolved configuration that jobs read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import yaml
 
 from genselect.config import Config, Dataset
 from genselect.config.base import json_value
+from genselect.config.training import BaseModel
 from genselect.errors import GenselectError
 from genselect.formats.atomic import write_text
 from genselect.plan.runs import differences, resolved_runs
@@ -19,13 +20,18 @@ def shard_names(dataset: Dataset) -> list[str]:
     """File names of the raw shards, in the order they are read.
 
     Raises:
-        GenselectError: ``local_dir`` is missing or holds no shard, or two shards share a name.
+        GenselectError: ``local_dir`` is not there or holds no shard, or two shards share a name.
     """
     if dataset.source == "generated":
         count = dataset.generated.shards
         return [f"genselect-{index:05d}-of-{count:05d}.parquet" for index in range(count)]
     if dataset.source == "local":
         assert dataset.local_dir is not None  # the model checked it
+        if not dataset.local_dir.is_dir():
+            raise GenselectError(
+                f"dataset.local_dir: {dataset.local_dir}: there is no such folder",
+                "Name the folder that the shards lie in. A relative one is looked for where Snakemake runs.",
+            )
         names = sorted(path.name for path in dataset.local_dir.glob("*.parquet"))
         if not names:
             raise GenselectError(
@@ -44,6 +50,26 @@ def shard_names(dataset: Dataset) -> list[str]:
                 f"dataset.shards: {name} is listed twice", "List each shard once; file names must differ."
             )
     return names
+
+
+def check_base_model(base: BaseModel) -> None:
+    """See that a local model's folder is one, before anything is planned on it.
+
+    Raises:
+        GenselectError: It is not there, or holds no model.
+    """
+    if base.source != "local" or base.path is None:
+        return
+    if not base.path.is_dir():
+        raise GenselectError(
+            f"models.base.path: {base.path}: there is no such folder",
+            "Name the model's folder. A relative one is looked for where Snakemake runs.",
+        )
+    if not (base.path / "config.json").is_file():
+        raise GenselectError(
+            f"models.base.path: {base.path} holds no config.json, so it is no model as transformers saves one",
+            "Name the folder that holds config.json and the weights; in the Hub's cache that is snapshots/<commit>.",
+        )
 
 
 def write_resolved_config(config: Config, path: Path | str) -> None:

@@ -64,7 +64,8 @@ def collect(results: Path | str, config: Path | None = None, *, now: datetime.da
 def _check(root: Path) -> None:
     if not root.is_dir():
         raise GenselectError(
-            f"{root}: there is no such folder", "Name the results folder with --results, or run the workflow first."
+            f"{root}: there is no such folder",
+            "Name the results folder with --results (`results` in your configuration), or run the workflow first.",
         )
     names = {path.name for path in root.iterdir()}
     if names and not names & set(_KNOWN):

@@ -47,6 +47,8 @@ class Cost:
     """Hours; None when nobody has timed it."""
     disk: int | None
     """Bytes that it will leave, beyond what is there; None when that is not known, 0 for jobs that leave little."""
+    parts: str = ""
+    """How its cards are shared out, where they do not all do the same."""
 
     @property
     def limit_h(self) -> float | None:
@@ -142,7 +144,18 @@ def text(costs: Sequence[Cost]) -> str:
 
 
 def _name(cost: Cost) -> str:
-    return f"{cost.job.rule} {cost.job.item}".strip()
+    return f"{cost.job.rule} {cost.job.item}{f' ({cost.parts})' if cost.parts else ''}".strip()
+
+
+def _parts(run: Run) -> str:
+    """``2 nodes``, or ``4 train, 3 roll out, 1 judge``."""
+    if run.nodes > 1:
+        return f"{run.nodes} nodes"
+    layout = run.layout
+    shares = {"train": run.train_cards, "roll out": layout.rollout, "judge": layout.judge}
+    if not layout.rollout and not layout.judge:
+        return ""
+    return ", ".join(f"{count} {what}" for what, count in shares.items() if count)
 
 
 def _cost(
@@ -159,7 +172,7 @@ def _cost(
     there = size(folder / "checkpoints") if folder.is_dir() else 0
     size_of_one = save(run)
     disk = None if size_of_one is None else max(0, len(kept_saves(run)) * size_of_one - there)
-    return Cost(job, None if step_s is None else left * step_s / 3600, disk)
+    return Cost(job, None if step_s is None else left * step_s / 3600, disk, _parts(run) if job.cards else "")
 
 
 def _step_seconds(results: Path, runs: Mapping[str, Run], wanted: Run) -> float | None:
