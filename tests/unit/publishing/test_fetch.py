@@ -191,6 +191,30 @@ def test_a_cut_download_goes_on(fetch, hub, results, wanted):
     assert not had & set(downloads(hub))
 
 
+def test_a_cut_placing_goes_on_and_leaves_nothing_behind(fetch, hub, results, wanted, monkeypatch):
+    from genselect.publishing import placing
+
+    take_name, named = placing.Path.replace, []
+
+    def cut(path, target):
+        if len(named) == 5:
+            leftover = target.with_name(f".{target.name}.0123abcd.tmp")
+            leftover.write_bytes(b"{")
+            raise KeyboardInterrupt
+        named.append(target)
+        return take_name(path, target)
+
+    monkeypatch.setattr(placing.Path, "replace", cut)
+    with pytest.raises(KeyboardInterrupt):
+        fetch()
+    monkeypatch.setattr(placing.Path, "replace", take_name)
+    hub.requests.clear()
+    assert fetch().placed == len(wanted) - 5
+    assert set(downloads(hub)) == set()
+    assert placed(results) == wanted
+    assert sorted(path.name for path in results.iterdir()) == ["data", "publication", "runs"]
+
+
 def test_many_files_are_downloaded_as_a_snapshot_without_what_is_not_ours(fetch, hub, results, tree):
     write_tree(tree, small_files(steps=70))
     publish_to_hub(tree, REPOSITORY, token=TOKEN, endpoint=hub.endpoint, patience=QUICK)

@@ -1,5 +1,6 @@
 """Publishing into a folder, receipts, and the program that writes them."""
 
+import errno
 import json
 import os
 import subprocess
@@ -74,26 +75,45 @@ def test_a_copy_is_brought_up_to_date(tree, to):
 
 
 def test_a_cut_copy_goes_on_and_is_no_publication_until_then(tree, to, monkeypatch):
-    from genselect.publishing import local
+    from genselect.publishing import placing
 
-    copy, copied = local.shutil.copyfile, []
+    take_name, named = placing.Path.replace, []
 
-    def cut(source, target):
-        if len(copied) == 7:
-            # As a kill would: half a file under its temporary name.
+    def cut(path, target):
+        if len(named) == 7:
+            # As a kill would: a file under its temporary name.
             (to / "runs/formal/potential/.step_9.json.0123abcd.tmp").write_bytes(b"{")
             raise KeyboardInterrupt
-        copied.append(source)
-        return copy(source, target)
+        named.append(target)
+        return take_name(path, target)
 
-    monkeypatch.setattr(local.shutil, "copyfile", cut)
+    monkeypatch.setattr(placing.Path, "replace", cut)
     with pytest.raises(KeyboardInterrupt):
         publish_locally(tree, to)
     with pytest.raises(GenselectError, match="no published experiment"):
         check_tree(to)
-    monkeypatch.setattr(local.shutil, "copyfile", copy)
+    monkeypatch.setattr(placing.Path, "replace", take_name)
     assert publish_locally(tree, to).uploaded.files == 18 - 7
     assert contents(to) == contents(tree)
+
+
+def test_a_disk_that_fills_up_leaves_no_file_behind(tree, to, monkeypatch):
+    from genselect.publishing import placing
+
+    def full(source, target):
+        if target.name.startswith(".step_3.parquet."):
+            target.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return copy(source, target)
+
+    copy = placing.shutil.copyfile
+    monkeypatch.setattr(placing.shutil, "copyfile", full)
+    with pytest.raises(
+        GenselectError, match=r"step_3\.parquet: could not be written: No space left on device"
+    ) as raised:
+        publish_locally(tree, to)
+    assert "nothing half-written was left" in raised.value.hint
+    assert contents(to) == {}
 
 
 def test_a_folder_of_others_is_left_alone(tree, to, tmp_path):

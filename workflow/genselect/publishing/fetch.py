@@ -8,14 +8,14 @@ import os
 import shutil
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from genselect.errors import GenselectError
-from genselect.formats import atomic_path, read_json, write_json
+from genselect.formats import read_json, write_json
 from genselect.provenance import file_sha256
 from genselect.publishing.patience import PATIENCE, Patience
+from genselect.publishing.placing import Move, place
 from genselect.publishing.publication import FILE, FRONT_PAGE, Archive, Publication, PublishedFile, read_publication
 from genselect.publishing.receipt import now
 from genselect.publishing.repository import PARTIAL, Repository
@@ -187,24 +187,27 @@ class _Fetch:
                 )
         unpacked = work / "unpacked"
         shutil.rmtree(unpacked, ignore_errors=True)
-        moves = []
+        sources: dict[str, Path] = {}
         for file in self.missing:
             archive = self._archives.get(file.path)
-            if archive is None:
-                if file.path != FRONT_PAGE:
-                    moves.append((self._tree / file.path, file.path, link))
-                continue
-            for path in self._unpacked(archive, unpacked):
-                moves.append((unpacked / path, path, True))
+            if archive is not None:
+                sources |= {path: unpacked / path for path in self._unpacked(archive, unpacked)}
+            elif file.path != FRONT_PAGE:
+                sources[file.path] = self._tree / file.path
         self._refuse_conflicts()
-        for source, path, linked in moves:
-            _put(source, self._results / path, link=linked)
-        self._set_times([*self._standing, *(path for _, path, _ in moves)])
-        for name in (FILE, FRONT_PAGE):
-            if (self._tree / name).is_file():
-                _put(self._tree / name, self._home / name, link=False)
+        moves = [
+            Move(source, self._results / path, link=link or source.is_relative_to(unpacked))
+            for path, source in sources.items()
+        ]
+        own = [
+            Move(self._tree / name, self._home / name, link=False)
+            for name in (FILE, FRONT_PAGE)
+            if (self._tree / name).is_file()
+        ]
+        place([*moves, *own])
+        self._set_times([*self._standing, *sources])
         shutil.rmtree(work, ignore_errors=True)
-        return len(moves)
+        return len(sources)
 
     def record(
         self, placed: int, *, repository: str | None = None, commit: str | None = None, folder: str | None = None
@@ -271,16 +274,6 @@ def _is(path: Path, file: PublishedFile) -> bool:
 
 def _below(results: Path, folder: str) -> list[str]:
     return [path.relative_to(results).as_posix() for path in (results / folder).rglob("*") if path.is_file()]
-
-
-def _put(source: Path, target: Path, *, link: bool) -> None:
-    """Give ``target`` the content of ``source``, whole or not at all."""
-    with atomic_path(target) as temporary:
-        if link:
-            with suppress(OSError):
-                os.link(source, temporary)
-        if not temporary.exists():
-            shutil.copyfile(source, temporary)
 
 
 def _check_room(results: Path, fetch: _Fetch) -> None:

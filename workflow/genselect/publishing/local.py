@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import logging
-import re
-import shutil
 from pathlib import Path
 
 from genselect.errors import GenselectError
-from genselect.formats import atomic_path
 from genselect.provenance import file_sha256
+from genselect.publishing.placing import Move, clear_leftovers, place
 from genselect.publishing.publication import FILE, PublishedFile, read_publication
 from genselect.publishing.receipt import Receipt, Uploaded, now, totals
 from genselect.publishing.sums import SHOWN, check_tree, open_tree
-
-#: What a killed copy leaves of the file that it was writing (formats.atomic).
-_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +65,9 @@ def publish_locally(tree: Path | str, to: Path | str | None = None) -> Receipt:
 
 def _earlier(folder: Path, name: str, files: dict[str, PublishedFile]) -> set[str]:
     """The paths that an earlier publication of this experiment put into ``folder``."""
-    if not folder.exists() or not any(folder.iterdir()):
+    if not folder.exists():
         return set()
+    clear_leftovers(folder / path for path in files)
     if (folder / FILE).is_file():
         earlier = read_publication(folder)
         if earlier.name != name:
@@ -80,8 +76,6 @@ def _earlier(folder: Path, name: str, files: dict[str, PublishedFile]) -> set[st
             )
         return {file.path for file in earlier.files}
     # Without publication.json it is a copy that was cut, or somebody's folder.
-    for path in [path for path in folder.rglob(".*.tmp") if _LEFTOVER.fullmatch(path.name)]:
-        path.unlink()
     there = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     strangers = sorted(path for path in there if path not in files)
     if strangers:
@@ -107,7 +101,6 @@ def _copy(tree: Path, folder: Path, files: dict[str, PublishedFile], earlier: se
         (folder / path).unlink()
     if missing:
         (folder / FILE).unlink(missing_ok=True)
-    for file in sorted(missing, key=lambda file: (file.path == FILE, file.path)):
-        with atomic_path(folder / file.path) as temporary:
-            shutil.copyfile(tree / file.path, temporary)
+    place(Move(tree / file.path, folder / file.path, link=False) for file in missing if file.path != FILE)
+    place([Move(tree / FILE, folder / FILE, link=False)] if missing else [])
     return Uploaded(files=len(missing), bytes=sum(file.bytes for file in missing), deleted=len(gone))
