@@ -40,6 +40,14 @@ rule stage_publication:
         identity=fingerprint(
             CONFIG.publish.model_dump(mode="json", exclude={"public", "tracking"})
         ),
+        # The front page names where runs are tracked. No input: staging is no reason to tell a tracker anything.
+        tracked=fingerprint(
+            [
+                path.read_text(encoding="utf-8")
+                for run in RUNS
+                if (path := Path(f"{CONFIG.results}/tracking/{run}/run.json")).exists()
+            ]
+        ),
         results=CONFIG.results,
         config=RESOLVED_CONFIG,
         scripts=SCRIPTS,

@@ -92,6 +92,12 @@ CONTENTS: tuple[Entry, ...] = (
         _nowhere("unfinished; its whole form has another name"),
     ),
     Entry("lock", ("**/.lock", "runs/{run}/stop_requested"), "locks and stop marks", _nowhere(_MACHINERY)),
+    Entry(
+        "fetched_adapter",
+        ("checkpoints/**",),
+        "adapters that came with a fetched publication",
+        _nowhere("fetched with another publication; publish.adapters exports an adapter anew"),
+    ),
     # Data.
     Entry("config", ("data/{name}/config.yaml",), "the resolved configuration, defaults included"),
     Entry("differences", ("data/{name}/differences.json",), "how each run differs from what it extends"),
