@@ -36,8 +36,8 @@ def launched(training: Callable[..., Study], repository: Path) -> Callable[..., 
         study = training(steps=steps, save_every=save_every, cards=CARDS, step_s=step_s, nodes=2)
         shutil.copy(repository / "workflow" / "scripts" / "train.py", study.root / "workflow" / "scripts" / "train.py")
         shutil.copy(STAND_INS / "verl_main.py", study.root / "workflow" / "genselect" / "training" / "main.py")
-        # A run's own Ray, when it is told to end, gives up on its head sooner than after a minute.
-        study.environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
+        # The second node's Ray gives its head up sooner than after a minute; later than `ray stop` on the first takes, all the same.
+        study.environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "25"
         return study
 
     return prepare
@@ -46,6 +46,16 @@ def launched(training: Callable[..., Study], repository: Path) -> Callable[..., 
 def ray_on(study: Study) -> dict[str, bool]:
     """Whether a raylet runs on each node."""
     return {node: any("raylet/raylet" in line for line in study.slurm.processes(node)) for node in NODES}
+
+
+def cards_on_both() -> list[str]:
+    """The cards that Ray's programs were given, on each node."""
+    started = [process for process in psutil.process_iter() if "/ray symmetric-run" in command_line(process)]
+    return [
+        process.environ()["CUDA_VISIBLE_DEVICES"]
+        for process in started
+        if not command_line(process).startswith("srun") and "keeper.py" not in command_line(process)
+    ]
 
 
 def left_on(study: Study) -> list[str]:
@@ -60,6 +70,7 @@ def test_ray_is_up_on_both_nodes_and_gone_at_the_end(launched: Callable[..., Stu
         (job,) = study.slurm.running("train_run")
         assert (job["cards"], job["node"]) == ("gres:gpu:16", "node[01-02]")
         assert ray_on(study) == dict.fromkeys(NODES, True)
+        assert cards_on_both() == ["0,1,2,3,4,5,6,7"] * 2
         assert driver.wait(400) == 0, driver.said() + study.logs()
     assert study.redone("run", 6) == []
     (seen,) = study.ledger("run", "ray")

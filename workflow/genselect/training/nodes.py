@@ -55,9 +55,12 @@ def over_nodes(keep: Sequence[str], trainer: Sequence[str], nodes: int, cards: i
         cards: That Ray is to count on each node.
     """
     address = _own_address()
+    own = os.environ.get("CUDA_VISIBLE_DEVICES")
     return [
         # All of the job's cores, memory and cards on each node; whoever fails takes the others along, whoever is done does not.
-        *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--overlap", "--cpu-bind=none"),
+        *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none"),
+        # Or Slurm may leave cards out: of sixteen, 22.05 gave this node one and the other eight.
+        *([f"--gpus-per-node={len(own.split(','))}"] if own else []),
         *("--export=ALL", "--input=all", "--label", "--kill-on-bad-exit=1", "--wait=0"),
         *keep,
         *(str(Path(sys.executable).with_name("ray")), "symmetric-run", "--address", address, "--min-nodes", str(nodes)),
