@@ -1,6 +1,6 @@
 """A run for Trackio: the folder of a Trackio project, for ``trackio show``.
 
-Written against trackio 0.43, which is in none of the locks.
+Written against trackio 0.43, which is in ``envs/publish.yaml`` and not in the miniature's environment.
 """
 
 from __future__ import annotations
