@@ -97,6 +97,21 @@ def test_a_cut_copy_goes_on_and_is_no_publication_until_then(tree, to, monkeypat
     assert contents(to) == contents(tree)
 
 
+def test_a_cut_update_is_no_publication_until_it_is_whole(tree, to, monkeypatch):
+    from genselect.publishing import placing
+
+    publish_locally(tree, to)
+    write_tree(tree, small_files(seed=2))
+    monkeypatch.setattr(placing.os, "sync", lambda: [].pop())
+    with pytest.raises(IndexError):
+        publish_locally(tree, to)
+    monkeypatch.undo()
+    with pytest.raises(GenselectError, match="no published experiment"):
+        check_tree(to)
+    assert publish_locally(tree, to).uploaded.files == 4  # three large files and the list
+    assert contents(to) == contents(tree)
+
+
 def test_a_disk_that_fills_up_leaves_no_file_behind(tree, to, monkeypatch):
     from genselect.publishing import placing
 
