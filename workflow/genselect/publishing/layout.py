@@ -169,8 +169,6 @@ def _target(
         why = item.entry.not_in.get(target)
         if why is not None:
             left.setdefault((_shown(item.entry), why), []).append(item.bytes)
-        elif target == "reading_copy" and item.path.endswith("/tokenizer.json"):
-            left.setdefault(("**/tokenizer.json", "tokenizers are nothing for reading"), []).append(item.bytes)
         elif target == "reading_copy" and item.bytes > limits.file_bytes:
             why = f"over {in_bytes(limits.file_bytes)}, which GitHub takes at most"
             left.setdefault((_shown(item.entry), why), []).append(item.bytes)
