@@ -223,4 +223,5 @@ def test_snakemake_plans_the_study(repository: Path, tmp_path: Path, study, runs
     assert {rule: counts.get(rule) for rule in wanted} == wanted
     # Four cards to train, three to roll out, one for the judge: the scheduler is asked for all of them.
     asked = re.search(r"run=r30-genselect-9b-4train-3rollout-memory\n.*?gpu=(\d+)", done.stdout, re.DOTALL)
-    assert asked and asked[1] == "8"
+    assert asked is not None
+    assert asked[1] == "8"
