@@ -17,7 +17,6 @@ rule stage_publication:
         rules.evaluate.input,
         rules.report.input,
         expand(f"{RUN_ROOT}/{{run}}/done.json", run=RUNS),
-        expand(f"{ROLLOUTS}/{{rollout}}/rollout.json", rollout=CONFIG.rollouts),
         adapters=[
             adapter_folder(
                 CONFIG.results, CONFIG.dataset.name, adapter.run, adapter.step

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,17 @@ def test_the_dry_run_ends_with_what_would_be_published(finished) -> None:
     assert told[2].startswith("  reading_copy: ")
     # Only where it is part of the plan.
     assert "Publication" not in finished.snakemake("-n", "data", "--forcerun", "build_rows").stderr
+
+
+def test_nothing_is_played_only_to_be_published(repository: Path, tmp_path: Path) -> None:
+    # Its rollout waits for a run that trains on rows drawn from it, and there is none yet.
+    plan = subprocess.run(
+        ["snakemake", "--directory", tmp_path, "--configfile", "config/config.yaml", "-n", "stage"],
+        cwd=repository, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert plan.returncode == 0, plan.stderr
+    assert "stage_publication" in plan.stdout + plan.stderr
+    assert "rollout_policy" not in plan.stdout + plan.stderr
 
 
 @pytest.mark.soak

@@ -228,3 +228,11 @@ def test_the_reading_copy_can_be_switched_off_and_the_plan_writes_nothing(
     assert done.returncode == 0, done.stderr
     assert read_publication(tree(results)).target == "hub"
     assert not tree(results, "reading_copy").exists()
+
+
+def test_a_folder_that_is_not_there_is_said(script, tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text(json.dumps(mini().model_dump(mode="json")))
+    told = script("stage_publication", "--config", config, "--results", tmp_path / "results", "--plan")
+    assert told.returncode == 2
+    assert f"error: {tmp_path}/results: there is no such folder, so there is nothing to publish yet" in told.stderr

@@ -79,8 +79,14 @@ def make_plan(config: Config, results: Path) -> StagingPlan:
     """Sort everything in ``results`` into the targets' trees.
 
     Raises:
-        GenselectError: ``publish.saves`` or ``publish.adapters`` names a run that is not in the configuration.
+        GenselectError: ``publish.saves`` or ``publish.adapters`` names a run that is not in the configuration, or there is no such
+            folder.
     """
+    if not results.is_dir():
+        raise GenselectError(
+            f"{results}: there is no such folder, so there is nothing to publish yet",
+            "Run the workflow first, or name the results folder with --results.",
+        )
     inventory = take_inventory(results)
     sorter = Sorter(names_of(config), contents_of(config))
     kept, hidden, idle = _leave_out(inventory.files, config.publish.leave_out)
