@@ -110,6 +110,7 @@ def settings(predictor: bool, steps: int) -> Any:
 
 def launch(variant: str, arguments: argparse.Namespace, folder: Path) -> list[dict[str, float]]:
     """Train; the lines of its steps."""
+    from genselect.base_model.folder import weights_sha256
     from genselect.config import Judge
     from genselect.provenance.run_directory import RunDirectory
     from genselect.training import launcher
@@ -130,9 +131,10 @@ def launch(variant: str, arguments: argparse.Namespace, folder: Path) -> list[di
         judge=Judge(kind="rule", model=None, revision=None),
     )
     cpu = not arguments.cards
-    config = launcher._write_configs(inputs, directory, 1, None, cpu, 1 if cpu else run.cards)
+    weights = weights_sha256(arguments.model)
+    config = launcher._write_configs(inputs, directory, 1, None, cpu, 1 if cpu else run.train_cards, weights)
     log = folder / "attempts" / "1.log"
-    child = launcher._Child(config, log, folder, cpu)
+    child = launcher._Child(config, log, folder, run, cpu)
     paths = [str(ROOT / "workflow"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     child._environment |= {
         "VERL_USE_EXTERNAL_MODULES": "genselect.training.plugin,step_time",
@@ -140,7 +142,7 @@ def launch(variant: str, arguments: argparse.Namespace, folder: Path) -> list[di
         TIMES: str(folder / "times.jsonl"),
         **({STOCK: "1"} if variant == "stock" else {}),
     }
-    outcome = child.run(run.timeout_s)
+    outcome = child.run(run.timeout_s, run.step_s)
     if outcome.status:
         raise SystemExit(f"{variant}: exit status {outcome.status}; its last lines:\n{outcome.last_lines}")
     if (folder / "metrics.jsonl").exists() != (variant != "stock"):  # only our trainer writes it

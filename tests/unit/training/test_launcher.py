@@ -179,18 +179,24 @@ def test_a_start_that_is_refused_counts_as_failed_and_not_as_killed(
     assert directory.reasons() == ["failed", "done"]
 
 
-@pytest.mark.parametrize(("step_s", "saved"), [(None, False), (1.5, True)])
+@pytest.mark.parametrize(("step_s", "saved"), [(None, False), (20.0, True)])
 def test_a_stopping_run_has_as_long_as_its_step_takes(
     start: Start, directory: Directory, monkeypatch: pytest.MonkeyPatch, step_s: float | None, saved: bool
 ) -> None:
     monkeypatch.setattr(launcher, "GRACE_S", 0.3)
     monkeypatch.setattr(launcher, "_KEEPER_GRACE_S", 0.1)
     monkeypatch.setattr(time_limit, "SAVE_S", 0.3)
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.start()
+    threading.Thread(target=stop_in_the_first_step, args=(directory.path,), daemon=True).start()
     assert start(steps=3, takes_s=2.0, step_s=step_s) == launcher.STOPPED
     assert directory.reasons() == ["signal"]
     assert (directory.path / "checkpoints" / "global_step_1" / "complete.json").exists() == saved
+
+
+def stop_in_the_first_step(directory: Path) -> None:
+    """Send this process SIGTERM once the trainer runs: until then nobody handles it."""
+    while not (directory / "ledger.jsonl").exists():
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_a_run_over_nodes_needs_a_slurm_job_with_as_many(
