@@ -28,6 +28,7 @@ from genselect.base_model import gated_delta
 from genselect.base_model.network import build_network
 from genselect.training import proofs
 from genselect.training.boundaries import name_boundaries
+from genselect.training.recorder import BEHIND
 
 
 def caught(proof: proofs.Proof) -> str:
@@ -55,6 +56,7 @@ class Proofs:
             "first_update_is_on_policy": self.first_update,
             "packed_equals_padded": self.packed,
             "rollout_matches_actor": self.rollout,
+            "rollout_is_current": self.current,
         }
 
     def recorded(self, name: str, figure: str, worst: Callable = max) -> str:
@@ -208,6 +210,16 @@ class Proofs:
             limit = f"≤ {proof.numbers['max_mean_difference']:g}, ≥ {proof.numbers['min_pearson']:g}"
             result.append(Row("proof `rollout_matches_actor`", healthy, limit, Fault(what, value, caught(proof))))
         return result
+
+    def current(self) -> list[Row]:
+        """An engine that missed the weights of one step: verl reads the same figure off the version that its turns carry."""
+        behind = [step.metrics[BEHIND] for step in self.run.steps]
+        good, bad = proofs.rollout_is_current(max(behind)), proofs.rollout_is_current(max(behind) + 1)
+        if not good.passed:
+            sys.exit(f"healthy run: {good.message}")
+        self.failed.append(bad)
+        fault = Fault("an engine that missed the weights of one step", f"{max(behind) + 1:g} step behind", caught(bad))
+        return [Row("proof `rollout_is_current`", f"{max(behind):g} steps behind", "< 1 step behind", fault)]
 
     @staticmethod
     def _engine_against(step: Step, actor: Policy) -> proofs.Proof:

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 
 #: verl's figure for how old the oldest weights were that played an episode of the step, in steps.
-_BEHIND = "training/off_policy/trajectory_staleness_worst/max"
+BEHIND = "training/off_policy/trajectory_staleness_worst/max"
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class StepRecorder:
         reports = reports_of(data, trajectories, self.settings.gamma)
         calibration.write_report(folder / "potential" / f"step_{step}.json", step, reports)
         given = proofs_of(data, trajectories, first_update, self.settings.packed_limit)
-        given.append(proofs.rollout_is_current(float(metrics.get(_BEHIND, math.nan))))
+        given.append(proofs.rollout_is_current(float(metrics.get(BEHIND, math.nan))))
         proofs.write_proofs(folder / "proofs" / f"step_{step}.json", given)
 
         line = {name: _plain(value) for name, value in metrics.items() if _is_number(value)}
