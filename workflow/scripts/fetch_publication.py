@@ -9,6 +9,7 @@ from pathlib import Path
 
 from genselect.cli import run
 from genselect.publishing.fetch import Fetched, fetch_from_folder, fetch_from_hub
+from genselect.publishing.fetched_model import bring_base_model
 from genselect.publishing.patience import quiet_client
 
 logger = logging.getLogger("genselect")
@@ -24,6 +25,8 @@ def main(arguments: argparse.Namespace) -> None:
         fetched = fetch_from_hub(
             arguments.repository, arguments.revision, arguments.into, token=token, keep=arguments.keep
         )
+    if arguments.model:
+        bring_base_model(arguments.into, fetched.name, fetched.time_ns)
     tell(fetched, arguments.into)
 
 
@@ -37,9 +40,7 @@ def tell(fetched: Fetched, into: Path) -> None:
     if config.is_file():
         logger.info("go on with: snakemake -n report --configfile %s", config)
     if not (into / "models" / fetched.name / "config.json").is_file():
-        logger.info(
-            "before anything is trained or played here: make the base model, then fetch once more with --keep (docs/publishing.md)"
-        )
+        logger.info("before anything is trained or played here: the same command with --model, for the base model")
 
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -54,6 +55,9 @@ parser.add_argument(
 )
 parser.add_argument(
     "--keep", action="store_true", help="keep files that stand there with another content, instead of refusing"
+)
+parser.add_argument(
+    "--model", action="store_true", help="also the base model, from its own repository: needed to train or play, not to report"
 )
 
 if __name__ == "__main__":

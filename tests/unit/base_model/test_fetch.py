@@ -3,112 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
 import json
-import threading
 
 import pytest
+from model_hub import COMMIT, FILES, model_hub
 
 from genselect.base_model import fetch
 from genselect.base_model.fetch import fetch_model
 from genselect.base_model.folder import RECORD
 from genselect.errors import GenselectError
-from genselect.provenance import check_seal
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-FILES = {
-    "config.json": b'{"model_type": "tiny"}',
-    "sub/notes.md": b"# notes\n",
-    "model.safetensors": bytes(range(256)) * 40,
-}
-LARGE = {"model.safetensors"}
-REFUSALS = {
-    "no/such": (404, "RepoNotFound"),
-    "no/token": (401, None),
-    "no/licence": (403, "GatedRepo"),
-    "no/commit": (404, "RevisionNotFound"),
-    "no/luck": (500, None),
-}
-
-
-def git_sha1(content):
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def described(name):
-    content = FILES[name]
-    entry = {"size": len(content), "blob": git_sha1(content)}
-    if name in LARGE:
-        entry["lfs"] = hashlib.sha256(content).hexdigest()
-    return entry
-
-
-class Hub(http.server.BaseHTTPRequestHandler):
-    """The parts of the Hub's API that the client asks for a snapshot."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_HEAD(self):
-        self.do_GET()
-
-    def do_GET(self):
-        state = self.server.state
-        path = self.path.partition("?")[0]
-        state["asked"].append((self.command, path))
-        for repo, (status, code) in REFUSALS.items():
-            if repo in path:
-                return self.answer(b"{}", status, {"X-Error-Code": code} if code else {})
-        if "/resolve/" in path:
-            name = path.partition(f"/resolve/{COMMIT}/")[2]
-            if self.command == "GET" and state["fail_on"] == name:
-                return self.answer(b"", 503)
-            content = state["served"].get(name, FILES[name])
-            etag = described(name).get("lfs") or git_sha1(FILES[name])
-            return self.answer(content, 200, {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT})
-        if "/tree/" in path:
-            tree = []
-            for name in FILES:
-                entry = described(name)
-                tree.append({"type": "file", "oid": entry["blob"], "size": entry["size"], "path": name})
-                if "lfs" in entry:
-                    tree[-1]["lfs"] = {"oid": entry["lfs"], "size": entry["size"], "pointerSize": 100}
-            return self.answer(json.dumps(tree).encode(), 200)
-        siblings = []
-        for name in FILES:
-            entry = described(name)
-            siblings.append({"rfilename": name, "size": entry["size"], "blobId": entry["blob"]})
-            if "lfs" in entry:
-                siblings[-1]["lfs"] = {"sha256": entry["lfs"], "size": entry["size"], "pointerSize": 100}
-        return self.answer(json.dumps({"id": "some/model", "sha": COMMIT, "siblings": siblings}).encode(), 200)
-
-    def answer(self, content, status, headers=None):
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content)
-
-    def log_message(self, *arguments):
-        pass
+from genselect.provenance import check_seal, seal_path
 
 
 @pytest.fixture
 def hub(monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.state = {"asked": [], "served": {}, "fail_on": None}
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with model_hub() as server:
+        yield server
 
 
 @pytest.fixture
 def fetched(hub, tmp_path):
     def run(repo="some/model", revision=COMMIT[:8]):
-        return fetch_model(repo, revision, tmp_path / "model", endpoint=f"http://127.0.0.1:{hub.server_port}")
+        return fetch_model(repo, revision, tmp_path / "model", endpoint=hub.endpoint)
 
     return run
 
@@ -142,6 +59,24 @@ def test_a_model_that_is_there_is_not_asked_for_again(fetched, hub, tmp_path):
     (tmp_path / "model" / "model.safetensors").write_bytes(b"cut")
     fetched()
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+
+
+def test_a_record_that_says_the_same_keeps_its_seal(fetched, tmp_path):
+    fetched()
+    folder = tmp_path / "model"
+    seal = seal_path(folder / RECORD)
+    # As a publication brings it: record and seal, which others made elsewhere, and no model.
+    seal.write_text(seal.read_text().replace(COMMIT[:8], COMMIT[:7]))
+    theirs = seal.read_bytes()
+    (folder / "model.safetensors").unlink()
+    fetched()
+    assert (folder / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    assert seal.read_bytes() == theirs
+    # One that says something else does not.
+    seal.unlink()
+    (folder / RECORD).write_text("{}")
+    fetched()
+    assert check_seal(folder / RECORD).config["revision"] == COMMIT[:8]
 
 
 def test_a_stopped_download_goes_on_where_it_was(fetched, hub, tmp_path):

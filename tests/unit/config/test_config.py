@@ -65,6 +65,11 @@ MINIMAL = {"dataset": {"name": "x"}}
             "second_max_tokens must be larger",
             "",
         ),
+        (
+            {**MINIMAL, "publish": {"base_model": True}},
+            "publish.base_model is true, and models.base.source is hub",
+            "",
+        ),
         ([], "empty or not a mapping", "config/mini.yaml"),
     ],
 )

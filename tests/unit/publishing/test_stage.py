@@ -174,9 +174,24 @@ def test_weights_move_only_when_they_are_named(results: Path) -> None:
     assert adapter.exists(), "staging took the exported adapter away"
 
 
+def test_the_base_model_leaves_only_when_it_is_named(results: Path) -> None:
+    model = results / "models/mini"
+    (model / "config.json").write_text("{}")
+    unfinished = results / "models/.mini.0a1b2c3d.tmp/model.safetensors"
+    unfinished.parent.mkdir()
+    unfinished.write_bytes(bytes(10))
+    publish(mini(), results)
+    assert {path for path in paths(tree(results)) if path.startswith("models/")} == {"models/mini/base_model.json"}
+    publish(mini(base_model=True), results)
+    hub, copy = ({path for path in paths(tree(results, target)) if path.startswith("models/")} for target in ("hub", "reading_copy"))
+    assert hub == {f"models/mini/{path}" for path in paths(model)}
+    assert copy == {"models/mini/base_model.json"}
+
+
 @pytest.mark.parametrize(
     ("publish_keys", "said"),
     [
+        ({"base_model": True}, "models/mini (publish.base_model)"),
         ({"saves": [{"run": "formal", "step": 7}]}, "runs/formal/checkpoints/global_step_7 (publish.saves)"),
         ({"adapters": [{"run": "formal", "step": 1}]}, "lora_adapter (publish.adapters)"),
         ({"saves": [{"run": "frmal", "step": 1}]}, "there is no run frmal"),

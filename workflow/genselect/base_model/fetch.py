@@ -54,7 +54,7 @@ def fetch_model(repo_id: str, revision: str, output: Path | str, *, endpoint: st
     """Download a model and return its record, which ``base_model.json`` holds and a seal covers.
 
     What an earlier start downloaded is kept in a hidden folder beside ``output`` and not fetched again. A folder that already
-    holds this commit is checked and left as it is, without the network.
+    holds this commit is checked and left as it is, without the network. A record that says the same keeps its seal.
 
     Args:
         repo_id: Such as ``Qwen/Qwen3.5-9B``.
@@ -83,35 +83,44 @@ def fetch_model(repo_id: str, revision: str, output: Path | str, *, endpoint: st
     record = {"source": "hub", "repo_id": repo_id, "revision": commit, "files": _checked(partial, files)}
     shutil.rmtree(partial / _CLIENT_FOLDER, ignore_errors=True)
     write_json(partial / RECORD, record)
-    write_seal(
-        partial / RECORD,
-        kind="base_model",
-        counts={"files": len(files), "bytes": total},
-        # Its record carries the sha256 of every other file, by its path in the repository.
-        outputs=[partial / RECORD],
-        inputs=[],
-        started=started,
-        fingerprints={"base_model": fingerprint(record)},
-        config={"repo_id": repo_id, "revision": revision},
-    )
+    if _sealed(output) == record:
+        # Somebody else's, with a published experiment: it says what is here, and is part of what they published.
+        shutil.copyfile(seal_path(output / RECORD), seal_path(partial / RECORD))
+    else:
+        write_seal(
+            partial / RECORD,
+            kind="base_model",
+            counts={"files": len(files), "bytes": total},
+            # Its record carries the sha256 of every other file, by its path in the repository.
+            outputs=[partial / RECORD],
+            inputs=[],
+            started=started,
+            fingerprints={"base_model": fingerprint(record)},
+            config={"repo_id": repo_id, "revision": revision},
+        )
     publish(partial, output)
     return record
 
 
-def _present(output: Path, repo_id: str, revision: str) -> dict[str, Any] | None:
-    """The record of ``output`` when it holds this commit, each file at its size; else None."""
+def _sealed(output: Path) -> dict[str, Any] | None:
+    """The record of ``output`` if it has one, and a seal with it."""
     if not (output / RECORD).is_file() or not seal_path(output / RECORD).is_file():
         return None
     check_seal(output / RECORD)
-    record = read_json(output / RECORD)
-    if record.get("repo_id") != repo_id or not str(record.get("revision", "")).startswith(revision):
+    return dict(read_json(output / RECORD))
+
+
+def _present(output: Path, repo_id: str, revision: str) -> dict[str, Any] | None:
+    """The record of ``output`` when it holds this commit, each file at its size; else None."""
+    record = _sealed(output)
+    if record is None or record.get("repo_id") != repo_id or not str(record.get("revision", "")).startswith(revision):
         return None
     for name, file in record["files"].items():
         path = output / name
         if not path.is_file() or path.stat().st_size != file["bytes"]:
             logger.info("%s is missing or has another size: fetching the model again", path)
             return None
-    return dict(record)
+    return record
 
 
 def _listing(repo_id: str, revision: str, endpoint: str | None) -> tuple[str, list[HubFile]]:

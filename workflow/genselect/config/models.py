@@ -295,3 +295,11 @@ class Config(Section):
     the gate's file and the report."""
     publish: Publish = Field(Publish(), json_schema_extra=RUNTIME)
     """What others receive, and where."""
+
+    @model_validator(mode="after")
+    def _a_published_base_model_is_ours(self) -> Config:
+        source = self.models.base.source
+        if self.publish.base_model and source != "made":
+            theirs = "its own repository publishes it" if source == "hub" else "it is its owner's to publish"
+            raise ValueError(f"publish.base_model is true, and models.base.source is {source}: {theirs}")
+        return self

@@ -59,6 +59,9 @@ class Publish(Section):
     or under `saves`."""
     saves: list[PublishedSave] = []
     """Saves that are published whole, so that others can go on training from them."""
+    base_model: bool = False
+    """Publish the base model as well. Only where the workflow made it (`models.base.source: made`): another machine would make other
+    weights of the same seed. A model of the Hub is fetched from its own repository."""
     leave_out: list[str] = []
     """Further files that stay here: patterns relative to `results/`, such as `runs/smoke/**`."""
     gated_benchmarks: list[str] = ["hle", "gpqa"]

@@ -47,7 +47,11 @@ _WEIGHTS = "weights leave the machine only when publish.saves or publish.adapter
 _ARRAYS = f"an array for each token is nothing {_COPY}"
 _MACHINERY = "machinery of a run, of no use elsewhere"
 _OTHER = "belongs to another experiment, or to a run that the configuration does not name"
-_MODEL = "the base model's own repository, or the seed that made it, gives it again"
+_MODEL = {
+    "hub": "the base model's own repository has it",
+    "local": "the base model's folder is its owner's to publish",
+    "made": "weights leave the machine only when named, here by publish.base_model",
+}
 
 PUBLISHED_SAVE = Entry(
     "published_save",
@@ -87,7 +91,10 @@ CONTENTS: tuple[Entry, ...] = (
     # Leftovers and locks.
     Entry(
         "unfinished",
-        ("**/.*.tmp", "**/.*.part", "**/.*.partial/**", "evaluation/{name}/parts/**", "rollouts/{rollout}/parts/**"),
+        (
+            "**/.*.tmp", "**/.*.part", "**/.*.partial/**", "models/.{name}.*/**",
+            "evaluation/{name}/parts/**", "rollouts/{rollout}/parts/**",
+        ),
         "unfinished work of a stopped job",
         _nowhere("unfinished; its whole form has another name"),
     ),
@@ -141,9 +148,9 @@ CONTENTS: tuple[Entry, ...] = (
         "raw shards",
         _nowhere("the raw shards have a publisher of their own; merged.jsonl holds what was read of them"),
     ),
-    # Models: the record of what it was, nothing else.
+    # Models: the record of what it was, and more only where contents_of says so.
     Entry("base_model", ("models/{name}/base_model.json",), "which base model it was: repository, commit and the sha256 of each file"),
-    Entry("model", ("models/{name}/**", "models/.{name}.*/**"), "the base model", _nowhere(_MODEL)),
+    Entry("model", ("models/{name}/**",), "the base model", _nowhere(_MODEL["made"])),
     # Runs.
     Entry("manifest", ("runs/{run}/manifest.json",), "whose folder it is: settings, fingerprint, provenance, attempts"),
     Entry("done", ("runs/{run}/done.json",), "the summary of a finished run"),
@@ -211,10 +218,13 @@ CONTENTS: tuple[Entry, ...] = (
 
 def contents_of(config: Config) -> tuple[Entry, ...]:
     """The declared list as it holds for one configuration."""
-    if config.dataset.source != "generated":
-        return CONTENTS
-    # Generated shards are nobody else's.
-    return tuple(replace(entry, not_in={}) if entry.kind == "raw_shards" else entry for entry in CONTENTS)
+    not_in = {"model": _nowhere(_MODEL[config.models.base.source])}
+    if config.dataset.source == "generated":
+        # Generated shards are nobody else's.
+        not_in["raw_shards"] = {}
+    if config.publish.base_model:
+        not_in["model"] = _hub_only(f"tensors are nothing {_COPY}")
+    return tuple(replace(entry, not_in=not_in.get(entry.kind, entry.not_in)) for entry in CONTENTS)
 
 
 def pattern_regex(pattern: str, names: Mapping[str, Iterable[str]] | None = None) -> str:

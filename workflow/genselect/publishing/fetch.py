@@ -14,6 +14,7 @@ from pathlib import Path
 from genselect.errors import GenselectError
 from genselect.formats import read_json, write_json
 from genselect.provenance import file_sha256
+from genselect.publishing.fetched_model import give_time
 from genselect.publishing.patience import PATIENCE, Patience
 from genselect.publishing.placing import Move, place
 from genselect.publishing.publication import FILE, FRONT_PAGE, Archive, Publication, PublishedFile, read_publication
@@ -244,9 +245,9 @@ class _Fetch:
         The base model, made here meanwhile, gets it too, or all that was made from it elsewhere would count as out of date. A second
         fetch gives the time of the first one: what was made here since stays newer.
         """
-        model = _below(self._results, f"models/{self.publication.name}")
-        for path in {*paths, *model}:
+        for path in set(paths):
             os.utime(self._results / path, ns=(self._time_ns, self._time_ns))
+        give_time(self._results, self.publication.name, self._time_ns)
 
 
 def _checked(publication: Publication, where: str) -> Publication:

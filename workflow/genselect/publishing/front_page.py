@@ -78,6 +78,7 @@ def front_page(
         gates=[read_json(path) for gate in gates(runs) if (path := results / "gates" / f"{gate}.json").exists()],
         parts=tree_parts(plan),
         readings=readings(plan, archives, _base(config)),
+        model_of_hub=config.models.base.source == "hub",
         tables=[table for table in tables() if present & set(table.kinds)],
         inputs=_inputs(config, results),
         archives=archives,

@@ -70,7 +70,7 @@ class StagingPlan:
     idle: tuple[str, ...]
     """Patterns of ``publish.leave_out`` that fit no file."""
     missing: tuple[str, ...]
-    """Saves and adapters that are named, and are not there."""
+    """Weights that are named, and are not there."""
     problems: tuple[GenselectError, ...]
     """Too many files, or too large ones."""
 
@@ -102,6 +102,9 @@ def make_plan(config: Config, results: Path) -> StagingPlan:
                 entry = PUBLISHED_SAVE
             items.append(Item(found.path, results / found.path, found.bytes, entry))
     missing = [f"{save} (publish.saves)" for save in saves if not (results / save / COMPLETE).is_file()]
+    model = f"models/{config.dataset.name}"
+    if config.publish.base_model and config.runs and not (results / model / "config.json").is_file():
+        missing.append(f"{model} (publish.base_model)")
     for adapter in _known(config, "adapters"):
         folder = adapter_folder(results, config.dataset.name, adapter.run, adapter.step)
         exported = take_inventory(folder).files if folder.is_dir() else ()

@@ -96,7 +96,8 @@ def check_plan(plan: StagingPlan) -> None:
     if plan.missing:
         raise GenselectError(
             f"to be published, and not there: {', '.join(plan.missing)}",
-            "Name a step whose save was kept (anchors, and the last); an adapter is written by the rule export_adapter.",
+            "Name a step whose save was kept (anchors, and the last); an adapter is written by the rule export_adapter, a base model by "
+            "make_base_model.",
         )
     for problem in plan.problems:
         raise problem

@@ -36,7 +36,7 @@ class TreePart:
 
 _PARTS = {
     "data": "Data",
-    "models": "The base model's record",
+    "models": "The base model",
     "gates": "Gates",
     "rollouts": "Rollouts of the untrained policy",
     "runs": "Run",
