@@ -7,6 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from genselect.provenance import file_sha256
 from genselect.publishing.publication import Publication, PublishedFile, write_publication
 
@@ -54,3 +56,29 @@ def test_what_was_fetched_is_not_made_again(finished, untouched, script, tmp_pat
     assert not (clone / ".snakemake").exists()
     done = type(finished)(clone).snakemake("-n", "data", "--configfile", "results/data/mini/config.yaml")
     assert "Nothing to be done" in done.stdout + done.stderr
+
+
+# As in test_rollout: model and engine take minutes.
+@pytest.mark.timeout(1800)
+def test_with_the_published_base_model_nothing_is_trained_or_played_again(selected, script, tmp_path) -> None:
+    theirs = tmp_path / "theirs"
+    shutil.copytree(selected.root, theirs, symlinks=True)
+    config = theirs / "results/data/mini/config.yaml"
+    staged = script("stage_publication", "--config", config, "--results", theirs / "results")
+    assert staged.returncode == 0, staged.stderr
+    clone = type(selected)(tmp_path / "clone")
+    shutil.copytree(theirs, clone.root, symlinks=True, ignore=shutil.ignore_patterns("results", ".snakemake"))
+    results = clone.root / "results"
+    fetched = script("fetch_publication", "--from", theirs / "results/publication/mini/hub", "--into", results)
+    assert fetched.returncode == 0, fetched.stderr
+    assert "--model" not in fetched.stderr
+    wanted = ("results/data/mini/overfit/control/selection.csv", "results/evaluation/mini/preregistration.json")
+    again = ("-n", *wanted, "--configfile", "results/data/mini/config.yaml")
+    done = clone.snakemake(*again)
+    assert "Nothing to be done" in done.stdout + done.stderr
+    # Without it, it would be made, and everything with it.
+    shutil.rmtree(results / "models")
+    assert {"make_base_model", "rollout_policy", "preregister"} <= planned(clone.snakemake(*again).stdout)
+    fetched = script("fetch_publication", "--from", theirs / "results/publication/mini/hub", "--into", results)
+    assert fetched.returncode == 0, fetched.stderr
+    assert "Nothing to be done" in clone.snakemake(*again).stderr

@@ -74,13 +74,14 @@ def test_a_copy_is_brought_up_to_date(tree, to):
     assert receipt.not_ours == ("notes.txt",)
 
 
-def test_a_cut_copy_goes_on_and_is_no_publication_until_then(tree, to, monkeypatch):
+@pytest.mark.parametrize("files", range(18))
+def test_a_cut_copy_goes_on_and_is_no_publication_until_then(tree, to, monkeypatch, files):
     from genselect.publishing import placing
 
     take_name, named = placing.Path.replace, []
 
     def cut(path, target):
-        if len(named) == 7:
+        if len(named) == files:
             # As a kill would: a file under its temporary name.
             (to / "runs/formal/potential/.step_9.json.0123abcd.tmp").write_bytes(b"{")
             raise KeyboardInterrupt
@@ -93,7 +94,7 @@ def test_a_cut_copy_goes_on_and_is_no_publication_until_then(tree, to, monkeypat
     with pytest.raises(GenselectError, match="no published experiment"):
         check_tree(to)
     monkeypatch.setattr(placing.Path, "replace", take_name)
-    assert publish_locally(tree, to).uploaded.files == 18 - 7
+    assert publish_locally(tree, to).uploaded.files == 18 - files
     assert contents(to) == contents(tree)
 
 
@@ -110,6 +111,16 @@ def test_a_cut_update_is_no_publication_until_it_is_whole(tree, to, monkeypatch)
         check_tree(to)
     assert publish_locally(tree, to).uploaded.files == 4  # three large files and the list
     assert contents(to) == contents(tree)
+
+
+def test_names_are_given_once_the_contents_are_on_disk_and_are_on_disk_themselves(tree, to, monkeypatch):
+    from genselect.publishing import placing
+
+    # What a power cut would leave at the latest of these moments: the contents without a name, then all but the list, ...
+    reached_disk = []
+    monkeypatch.setattr(placing.os, "sync", lambda: reached_disk.append(len([path for path in contents(to) if not path.endswith(".tmp")])))
+    publish_locally(tree, to)
+    assert reached_disk == [0, 17, 17, 18]
 
 
 def test_a_disk_that_fills_up_leaves_no_file_behind(tree, to, monkeypatch):
