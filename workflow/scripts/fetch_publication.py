@@ -57,7 +57,9 @@ parser.add_argument(
     "--keep", action="store_true", help="keep files that stand there with another content, instead of refusing"
 )
 parser.add_argument(
-    "--model", action="store_true", help="also the base model, from its own repository: needed to train or play, not to report"
+    "--model",
+    action="store_true",
+    help="also the base model, from its own repository: needed to train or play, not to report",
 )
 
 if __name__ == "__main__":

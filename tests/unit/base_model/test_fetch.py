@@ -6,13 +6,13 @@ import hashlib
 import json
 
 import pytest
-from model_hub import COMMIT, FILES, model_hub
 
 from genselect.base_model import fetch
 from genselect.base_model.fetch import fetch_model
 from genselect.base_model.folder import RECORD
 from genselect.errors import GenselectError
 from genselect.provenance import check_seal, seal_path
+from model_hub import COMMIT, FILES, model_hub
 
 
 @pytest.fixture

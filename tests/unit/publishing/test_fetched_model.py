@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from model_hub import COMMIT, FILES, model_hub
 
 from genselect.base_model.fetch import fetch_model
 from genselect.base_model.folder import RECORD
 from genselect.errors import GenselectError
 from genselect.provenance import seal_path
 from genselect.publishing.fetched_model import bring_base_model
+from model_hub import COMMIT, FILES, model_hub
 
 LONG_AGO = 10**18
 

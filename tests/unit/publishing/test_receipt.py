@@ -118,7 +118,11 @@ def test_names_are_given_once_the_contents_are_on_disk_and_are_on_disk_themselve
 
     # What a power cut would leave at the latest of these moments: the contents without a name, then all but the list, ...
     reached_disk = []
-    monkeypatch.setattr(placing.os, "sync", lambda: reached_disk.append(len([path for path in contents(to) if not path.endswith(".tmp")])))
+    monkeypatch.setattr(
+        placing.os,
+        "sync",
+        lambda: reached_disk.append(len([path for path in contents(to) if not path.endswith(".tmp")])),
+    )
     publish_locally(tree, to)
     assert reached_disk == [0, 17, 17, 18]
 

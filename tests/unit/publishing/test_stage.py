@@ -183,7 +183,10 @@ def test_the_base_model_leaves_only_when_it_is_named(results: Path) -> None:
     publish(mini(), results)
     assert {path for path in paths(tree(results)) if path.startswith("models/")} == {"models/mini/base_model.json"}
     publish(mini(base_model=True), results)
-    hub, copy = ({path for path in paths(tree(results, target)) if path.startswith("models/")} for target in ("hub", "reading_copy"))
+    hub, copy = (
+        {path for path in paths(tree(results, target)) if path.startswith("models/")}
+        for target in ("hub", "reading_copy")
+    )
     assert hub == {f"models/mini/{path}" for path in paths(model)}
     assert copy == {"models/mini/base_model.json"}
 
