@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Collection, Iterator
@@ -57,8 +58,14 @@ def weights_sha256(folder: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def whole_folder(output: Path) -> Iterator[Path]:
-    """An empty folder beside ``output`` that takes its name when the block ends well, and vanishes when it does not."""
+    """An empty folder beside ``output`` that takes its name when the block ends well, and vanishes when it does not.
+
+    What a killed block left is removed by the next one, so only one at a time may make ``output``.
+    """
     output.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in output.parent.glob(f".{output.name}.*.tmp"):
+        if re.fullmatch(r"\.[0-9a-f]{8}\.tmp", leftover.name.removeprefix(f".{output.name}")):
+            shutil.rmtree(leftover, ignore_errors=True)
     staged = output.with_name(f".{output.name}.{secrets.token_hex(4)}.tmp")
     staged.mkdir()
     try:
