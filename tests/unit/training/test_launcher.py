@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ from omegaconf import OmegaConf
 from genselect.config import Judge
 from genselect.config.training import Run
 from genselect.errors import GenselectError
+from genselect.provenance.saves import Saves
 from genselect.training import launcher, time_limit
 
 STAND_IN = Path(__file__).parents[2] / "slurm" / "stand_ins" / "verl_main.py"
@@ -65,16 +67,16 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     monkeypatch.setattr(launcher, "verl_config", small)
     monkeypatch.setenv("PYTHONPATH", str(Path(launcher.__file__).parents[2]))
 
-    def attempt(steps: int = 4, save_every: int = 1, takes_s: float = 0.05, **given: Any) -> int:
+    def attempt(steps: int = 4, save_every: int = 1, takes_s: float = 0.05, name: str = "run", **given: Any) -> int:
         monkeypatch.setenv("STAND_IN_STEP_S", str(takes_s))
-        for name in ("jump", "crash", "leave"):
-            monkeypatch.setenv(f"STAND_IN_{name.upper()}_AT", str(given.pop(name, 0)))
+        for event in ("jump", "crash", "leave"):
+            monkeypatch.setenv(f"STAND_IN_{event.upper()}_AT", str(given.pop(event, 0)))
         schedule = {"steps": steps, "save_every": save_every, "anchor_every": None, "validate_every": 0}
         run = Run.model_validate({"kind": "smoke", "schedule": schedule, **given})
         (tmp_path / "model.safetensors").write_bytes(b"weights")
         return launcher.train(
             launcher.Inputs(
-                name="run", run=run, model=tmp_path, train_rows=tmp_path, val_rows=tmp_path, runs_root=tmp_path / "runs",
+                name=name, run=run, model=tmp_path, train_rows=tmp_path, val_rows=tmp_path, runs_root=tmp_path / "runs",
                 identity={}, candidates=8, template_options={}, judge=Judge(),
             )
         )  # fmt: skip
@@ -129,6 +131,51 @@ def test_what_was_killed_after_a_go_on_needs_no_second_one(start: Start, directo
         start(crash=2)
     assert start() == 0
     assert directory.reasons() == ["guard", "failed", "done"]
+
+
+class Killed(BaseException):
+    """No handler sees a SIGKILL."""
+
+
+@pytest.mark.parametrize("moment", ["in the copy", "before its mark"])
+def test_a_run_that_was_killed_while_it_took_its_start_takes_it_again(
+    start: Start, directory: Directory, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    start(steps=2, name="other")
+    begin = {"steps": 4, "start": {"run": "other", "step": 2}}
+    with monkeypatch.context() as changed:
+        if moment == "in the copy":
+            left_out = shutil.ignore_patterns
+
+            def cut(*patterns: str) -> Callable[[str, list[str]], set[str]]:
+                def ignore(folder: str, names: list[str]) -> set[str]:
+                    if Path(folder).name != "global_step_2":
+                        raise Killed
+                    return left_out(*patterns)(folder, names)
+
+                return ignore
+
+            changed.setattr(launcher.shutil, "ignore_patterns", cut)
+        else:
+            changed.setattr(Saves, "mark_complete", lambda *_, **__: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            start(**begin)
+    assert (directory.path / "checkpoints" / "global_step_2").exists()
+    assert start(**begin) == 0
+    # Not from the initial adapters, which would be another experiment under the same name.
+    assert [attempt["resumed_from"] for attempt in directory.attempts()] == [2]
+    assert directory.steps() == [3, 4]
+
+
+def test_a_start_that_was_marked_broken_is_refused(start: Start, directory: Directory) -> None:
+    start(steps=2, name="other")
+    begin = {"steps": 4, "start": {"run": "other", "step": 2}}
+    with pytest.raises(GenselectError, match="failed before its first step"):
+        start(crash=3, **begin)
+    Saves(directory.path / "checkpoints").mark_broken(2, "it repeats itself")
+    with pytest.raises(GenselectError, match=r"global_step_2: this run starts from it, and it is marked broken"):
+        start(**begin)
+    assert len(directory.attempts()) == 1
 
 
 def test_near_the_end_of_its_job_it_saves_and_leaves(

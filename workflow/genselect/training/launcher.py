@@ -35,6 +35,7 @@ from genselect.provenance import collect
 from genselect.provenance.attempts import METRICS, last_metrics_step
 from genselect.provenance.gpu_watch import GPU_WATCH, gpu_watch
 from genselect.provenance.run_directory import STOP_FILE, RunDirectory, resolve_start
+from genselect.provenance.saves import BROKEN
 from genselect.training.guard_stop import GO_ON_FILE, refuse_after_guard, stopped_by_guard
 from genselect.training.guards import settings_from
 from genselect.training.nodes import check_nodes, environment, over_nodes
@@ -193,15 +194,26 @@ def _judge(directory: RunDirectory, step: int | None, steps: int, outcome: Outco
 
 
 def _bring_start(inputs: Inputs, directory: RunDirectory, weights: Mapping[str, str]) -> None:
-    """Copy the save of another run that this one starts from, once. Copied, for the other run may be deleted one day."""
+    """Copy the save of another run that this one starts from, once. Copied, for the other run may be deleted one day.
+
+    Raises:
+        GenselectError: There is no such save, or it does not fit; or the copy was marked broken, and nothing else is left to go on from.
+    """
     start = inputs.run.start
-    if start.run is None or start.step is None or directory.saves.all():
+    if start.run is None or start.step is None or directory.saves.complete():
         return
+    target = directory.saves.path(start.step)
+    if (target / BROKEN).exists():
+        raise GenselectError(
+            f"{target}: this run starts from it, and it is marked broken",
+            "Start from another save, under another run name.",
+        )
     source = resolve_start(
         inputs.runs_root, start.run, start.step, start.data_state, base_weights=weights, for_run=inputs.name
     )
     complete = json.loads((source / "complete.json").read_text(encoding="utf-8"))
-    target = directory.saves.path(start.step)
+    # Without a whole save of its own the run has only what a killed copying left. It would be set aside, and the run begin anew.
+    shutil.rmtree(target, ignore_errors=True)
     left_out = ["complete.json", "start_of", *([] if start.data_state else ["data.pt"])]
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*left_out))
     directory.saves.mark_complete(start.step, world_size=complete["world_size"], attempt=0, base_weights=weights)
