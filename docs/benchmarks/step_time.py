@@ -113,12 +113,13 @@ def launch(variant: str, arguments: argparse.Namespace, folder: Path) -> list[di
     from genselect.base_model.folder import weights_sha256
     from genselect.config import Judge
     from genselect.provenance.run_directory import RunDirectory
-    from genselect.training import launcher
+    from genselect.training.attempt_config import Inputs, write_configs
+    from genselect.training.trainer_process import TrainerProcess
 
     run = settings(variant == "predictor", arguments.steps)
     directory = RunDirectory(folder)
     (folder / "attempts").mkdir(parents=True)
-    inputs = launcher.Inputs(
+    inputs = Inputs(
         name=f"step-time-{variant}",
         run=run,
         model=arguments.model,
@@ -132,17 +133,17 @@ def launch(variant: str, arguments: argparse.Namespace, folder: Path) -> list[di
     )
     cpu = not arguments.cards
     weights = weights_sha256(arguments.model)
-    config = launcher._write_configs(inputs, directory, 1, None, cpu, 1 if cpu else run.train_cards, weights)
+    config = write_configs(inputs, directory, 1, None, cpu, 1 if cpu else run.train_cards, weights)
     log = folder / "attempts" / "1.log"
-    child = launcher._Child(config, log, folder, run, cpu)
     paths = [str(ROOT / "workflow"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    child._environment |= {
+    environment = {
         "VERL_USE_EXTERNAL_MODULES": "genselect.training.plugin,step_time",
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         TIMES: str(folder / "times.jsonl"),
         **({STOCK: "1"} if variant == "stock" else {}),
     }
-    outcome = child.run(run.timeout_s, run.step_s)
+    trainer = TrainerProcess(config, log, folder, run, cpu, environment)
+    outcome = trainer.run(run.timeout_s, run.step_s)
     if outcome.status:
         raise SystemExit(f"{variant}: exit status {outcome.status}; its last lines:\n{outcome.last_lines}")
     if (folder / "metrics.jsonl").exists() != (variant != "stock"):  # only our trainer writes it

@@ -11,7 +11,8 @@ from genselect.errors import GenselectError
 from genselect.formats import read_json
 from genselect.plan.runs import identity, resolved_runs
 from genselect.provenance import file_sha256, read_seal
-from genselect.training.launcher import Inputs, train
+from genselect.training.attempt_config import Inputs
+from genselect.training.launcher import train
 
 
 def main(arguments: argparse.Namespace) -> int:

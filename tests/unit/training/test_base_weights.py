@@ -12,7 +12,8 @@ from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.provenance.run_directory import RunDirectory
 from genselect.training import launcher
-from genselect.training.launcher import Inputs, train
+from genselect.training.attempt_config import Inputs
+from genselect.training.launcher import train
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,7 @@ def _no_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*arguments: object) -> None:
         pytest.fail("the trainer would have been started")
 
-    monkeypatch.setattr(launcher, "_Child", started)
+    monkeypatch.setattr(launcher, "TrainerProcess", started)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from genselect.config import Judge
 from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.formats import read_json
-from genselect.training.launcher import Inputs, train
+from genselect.training.attempt_config import Inputs
+from genselect.training.launcher import train
 
 
 def test_the_manifest_names_the_preregistration_and_the_fingerprint_does_not(tmp_path: Path) -> None:

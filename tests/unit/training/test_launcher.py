@@ -20,7 +20,7 @@ from genselect.config import Judge
 from genselect.config.training import Run
 from genselect.errors import GenselectError
 from genselect.provenance.saves import Saves
-from genselect.training import launcher, time_limit
+from genselect.training import attempt_config, launcher, time_limit, trainer_process
 
 STAND_IN = Path(__file__).parents[2] / "slurm" / "stand_ins" / "verl_main.py"
 
@@ -53,7 +53,7 @@ def directory(tmp_path: Path) -> Directory:
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """``start(steps=…, save_every=…, jump=…, crash=…, leave=…, takes_s=…, **settings)``: one attempt; returns the exit status."""
 
-    class StandIn(launcher._Child):
+    class StandIn(launcher.TrainerProcess):
         def __init__(self, config: Path, *arguments: Any) -> None:
             super().__init__(config, *arguments)
             self._command[-4:] = [sys.executable, str(STAND_IN), str(config)]
@@ -62,9 +62,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
         trainer = {"total_training_steps": launch.total_steps, "save_freq": run.schedule.save_every}
         return OmegaConf.create({"genselect": dict(extension), "trainer": trainer})
 
-    monkeypatch.setattr(launcher, "_Child", StandIn)
+    monkeypatch.setattr(launcher, "TrainerProcess", StandIn)
     # verl's own table takes seconds to import.
-    monkeypatch.setattr(launcher, "verl_config", small)
+    monkeypatch.setattr(attempt_config, "verl_config", small)
     monkeypatch.setenv("PYTHONPATH", str(Path(launcher.__file__).parents[2]))
 
     def attempt(steps: int = 4, save_every: int = 1, takes_s: float = 0.05, name: str = "run", **given: Any) -> int:
@@ -75,7 +75,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
         run = Run.model_validate({"kind": "smoke", "schedule": schedule, **given})
         (tmp_path / "model.safetensors").write_bytes(b"weights")
         return launcher.train(
-            launcher.Inputs(
+            attempt_config.Inputs(
                 name=name, run=run, model=tmp_path, train_rows=tmp_path, val_rows=tmp_path, runs_root=tmp_path / "runs",
                 identity={}, candidates=8, template_options={}, judge=Judge(),
             )
@@ -219,7 +219,7 @@ def test_a_start_that_is_refused_counts_as_failed_and_not_as_killed(
         raise GenselectError("verl.trainer.nodez: verl has no such key", "Did you mean trainer.nnodes?")
 
     with monkeypatch.context() as changed:
-        changed.setattr(launcher, "verl_config", refuse)
+        changed.setattr(attempt_config, "verl_config", refuse)
         with pytest.raises(GenselectError, match="no such key"):
             start()
     assert start(steps=1) == 0
@@ -230,8 +230,8 @@ def test_a_start_that_is_refused_counts_as_failed_and_not_as_killed(
 def test_a_stopping_run_has_as_long_as_its_step_takes(
     start: Start, directory: Directory, monkeypatch: pytest.MonkeyPatch, step_s: float | None, saved: bool
 ) -> None:
-    monkeypatch.setattr(launcher, "GRACE_S", 0.3)
-    monkeypatch.setattr(launcher, "_KEEPER_GRACE_S", 0.1)
+    monkeypatch.setattr(trainer_process, "GRACE_S", 0.3)
+    monkeypatch.setattr(trainer_process, "_KEEPER_GRACE_S", 0.1)
     monkeypatch.setattr(time_limit, "SAVE_S", 0.3)
     threading.Thread(target=stop_in_the_first_step, args=(directory.path,), daemon=True).start()
     assert start(steps=3, takes_s=2.0, step_s=step_s) == launcher.STOPPED

@@ -22,12 +22,12 @@ from genselect.formats import read_json, write_json
 from genselect.provenance.run_directory import STOP_FILE
 from genselect.provenance.saves import Saves
 from genselect.training import calibration, episodes, guards, proofs
-from genselect.training.launcher import PROGRESS
 from genselect.training.memory_check import Budget, MemoryCheck
 from genselect.training.potential import Potential, shaping
 from genselect.training.records import TokenArrays, Trajectory, episode_metrics, write_step
 from genselect.training.shaping import decision_states
 from genselect.training.step_data import StepData, proofs_of, reports_of
+from genselect.training.trainer_process import PROGRESS
 
 logger = logging.getLogger(__name__)
 

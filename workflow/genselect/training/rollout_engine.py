@@ -24,9 +24,9 @@ from genselect.episode import TOOLS, Call, Generated
 from genselect.errors import GenselectError
 from genselect.judge import keeper
 from genselect.provenance import collect
-from genselect.training import launcher
 from genselect.training.episodes import TOOL_PARSER
 from genselect.training.launcher import STOPPED
+from genselect.training.trainer_process import LEFT_OUT, engine_environment
 
 #: Episodes in play at once, a card (or on a machine without cards).
 EPISODES_A_CARD = 64
@@ -54,8 +54,8 @@ def run_kept() -> int | None:
     if os.environ.get(_KEPT):
         return None
     cpu = not collect()["gpus"]
-    inherited = {name: value for name, value in os.environ.items() if name not in launcher.LEFT_OUT}
-    ours = {**launcher.engine_environment(cpu), "VLLM_HOST_IP": "127.0.0.1", _KEPT: "1"}
+    inherited = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+    ours = {**engine_environment(cpu), "VLLM_HOST_IP": "127.0.0.1", _KEPT: "1"}
     command = [sys.executable, keeper.__file__, str(_GRACE_S), sys.executable, *sys.argv]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**inherited, **ours})
     told: list[int] = []

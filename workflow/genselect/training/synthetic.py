@@ -14,8 +14,8 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from genselect.training.launcher import PROGRESS
 from genselect.training.memory_check import Budget, MemoryCheck, Probe, row_lengths
+from genselect.training.trainer_process import PROGRESS
 
 _PARTITION = "synthetic"
 _OVER_RESPONSE = frozenset(
