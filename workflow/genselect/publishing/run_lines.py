@@ -70,7 +70,7 @@ def _run_line(name: str, run: Run, results: Path, difference: tuple[str, list[An
         changes=tuple(shown),
         attempts=tuple(manifest.get("attempts") or ()),
         held_out=(
-            f"{verdicts[0][1]:.3f} at step {verdicts[0][0]}, {verdicts[-1][1]:.3f} at step {verdicts[-1][0]}"
+            ", ".join(f"{verdict:.3f} at step {step}" for step, verdict in dict.fromkeys((verdicts[0], verdicts[-1])))
             if verdicts
             else None
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from genselect.publishing.layout import TargetPlan
 from genselect.publishing.packing import Item
 from genselect.publishing.publication import FILE, FRONT_PAGE
 
+#: Kinds that lie in nearly every folder: a line for each part of the tree.
+_SPREAD = ("seal", "log", "times")
+_SEAL = ".seal.json"
 #: More names than this, numbers aside, become one with a star.
 _NAMES = 3
 
@@ -20,7 +24,7 @@ class TreeLine:
     """Files of one kind in one folder."""
 
     paths: tuple[str, ...]
-    """As they are, or with ``*`` for numbers and names."""
+    """As they are, or with ``*`` for numbers and names, ``**`` for folders."""
     files: int
     bytes: int
     what: str
@@ -85,14 +89,32 @@ def _order(part: str) -> tuple[int, str]:
 
 def _lines(items: Iterable[Item]) -> list[TreeLine]:
     groups: dict[tuple[str, str], list[Item]] = {}
+    spread: dict[str, list[Item]] = {}
     for item in items:
-        groups.setdefault((str(PurePosixPath(item.path).parent), item.entry.kind), []).append(item)
+        if item.entry.kind in _SPREAD:
+            spread.setdefault(item.entry.kind, []).append(item)
+        else:
+            groups.setdefault((str(PurePosixPath(item.path).parent), item.entry.kind), []).append(item)
     lines = []
     # Files of a folder before those of the folders in it.
     for (folder, _), found in sorted(groups.items(), key=lambda group: group[0][0].split("/")):
-        paths = tuple(f"{folder}/{name}" for name in _shown([PurePosixPath(item.path).name for item in found]))
-        lines.append(TreeLine(paths, len(found), sum(item.bytes for item in found), found[0].entry.what))
-    return lines
+        names = _shown([PurePosixPath(item.path).name for item in found])
+        lines.append(_line([f"{folder}/{name}" for name in names], found))
+    return lines + [_line(_anywhere([item.path for item in found]), found) for found in spread.values()]
+
+
+def _line(paths: Iterable[str], found: Sequence[Item]) -> TreeLine:
+    return TreeLine(tuple(paths), len(found), sum(item.bytes for item in found), found[0].entry.what)
+
+
+def _anywhere(paths: Sequence[str]) -> list[str]:
+    """One pattern a suffix, over all folders below the one that all files lie in; a single file by its name."""
+    if len(paths) == 1:
+        return list(paths)
+    folder = posixpath.commonpath([posixpath.dirname(path) for path in paths])
+    deep = "" if all(posixpath.dirname(path) == folder for path in paths) else "**/"
+    endings = {_SEAL if path.endswith(_SEAL) else PurePosixPath(path).suffix for path in paths}
+    return sorted(f"{folder}/{deep}*{ending}" for ending in endings)
 
 
 def _shown(names: Sequence[str]) -> list[str]:
