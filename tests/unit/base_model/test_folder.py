@@ -39,6 +39,16 @@ def test_what_a_kill_left_goes_with_the_next_one_and_nothing_else_does(tmp_path:
     assert names(output) == ["whole"]
 
 
+def test_weights_can_be_read_by_whoever_may_read_other_files(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("")
+    with whole_folder(tmp_path / "model") as staged:
+        weights = staged / "sub" / "model.safetensors"
+        weights.parent.mkdir()
+        weights.touch(mode=0o600)
+    assert (tmp_path / "model/sub/model.safetensors").stat().st_mode == other.stat().st_mode
+
+
 def test_a_block_that_fails_leaves_the_former_folder(tmp_path: Path) -> None:
     output = tmp_path / "model"
     with whole_folder(output) as staged:

@@ -162,12 +162,13 @@ def test_weights_move_only_when_they_are_named(results: Path) -> None:
     adapter.mkdir(parents=True)
     (adapter / "adapter_config.json").write_text("{}")
     (adapter / "adapter_model.safetensors").write_bytes(bytes(64))
+    (adapter / ".snakemake_timestamp").touch()
     named = [{"run": "formal", "step": 1}]
     staged = publish(mini(saves=named, adapters=named), results)
     hub = paths(tree(results))
     assert {path for path in paths(results) if path.startswith(save)} == {path for path in hub if path.startswith(save)}
     assert "checkpoints/formal/global_step_1/actor/lora_adapter/adapter_model.safetensors" in hub
-    assert not {path for path in hub if "runs/smoke/checkpoints" in path}
+    assert not {path for path in hub if "runs/smoke/checkpoints" in path or "snakemake" in path}
     copy = paths(tree(results, "reading_copy"))
     assert not {path for path in copy if "checkpoints" in path}
     assert any("publish.saves" in entry.what for entry in staged["reading_copy"].left_out)

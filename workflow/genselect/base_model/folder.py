@@ -77,8 +77,11 @@ def whole_folder(output: Path) -> Iterator[Path]:
 
 def publish(staged: Path, output: Path) -> None:
     """Give the finished folder ``staged`` the name ``output``, durably; an earlier ``output`` goes."""
+    # Some libraries write weights for their owner alone; whoever may read the folder may read what is in it.
+    readable = staged.stat().st_mode & 0o666
     for path in sorted(staged.rglob("*")):
         if path.is_file():
+            path.chmod(readable)
             with path.open("rb") as handle:
                 os.fsync(handle.fileno())
         else:

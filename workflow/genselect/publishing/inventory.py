@@ -13,6 +13,8 @@ from genselect.publishing.contents import Entry, pattern_regex
 
 #: Folder of the staged trees, in ``results/``.
 PUBLICATION = "publication"
+#: Snakemake's mark in a folder that is a job's output.
+_MARK = ".snakemake_timestamp"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Inventory:
 
 
 def take_inventory(results: Path) -> Inventory:
-    """List ``results`` but for ``publication/``, where the staged trees lie. A link to a file counts as that file."""
+    """List ``results`` but for ``publication/``, where the staged trees lie, and Snakemake's marks. A link to a file counts as it."""
     files: list[Found] = []
     odd: list[str] = []
     folders = [""]
@@ -51,6 +53,8 @@ def take_inventory(results: Path) -> Inventory:
                 if entry.is_dir(follow_symlinks=False):
                     if path != PUBLICATION:
                         folders.append(path + "/")
+                elif entry.is_file() and entry.name == _MARK:
+                    continue
                 elif entry.is_file():
                     files.append(Found(path, entry.stat().st_size))
                 else:
