@@ -130,7 +130,7 @@ def test_the_card_of_a_model_of_the_hub_names_commit_and_licence(save: AdapterSa
         json.dumps({"repo_id": "Qwen/Qwen3.5-9B", "revision": "c202236" + "0" * 33})
     )
     (save.base / "README.md").write_text("---\nlicense: apache-2.0\nlanguage: en\n---\n# Qwen\n")
-    settings = config(models={"base": {"source": "hub"}})
+    settings = config(models={"base": {"source": "hub"}}, publish={})
     folder = exported(save, tmp_path / "adapter", settings=settings)
     values = json.loads((folder / "adapter_config.json").read_text())
     assert (values["base_model_name_or_path"], values["revision"]) == ("Qwen/Qwen3.5-9B", "c202236" + "0" * 33)

@@ -301,5 +301,7 @@ class Config(Section):
         source = self.models.base.source
         if self.publish.base_model and source != "made":
             theirs = "its own repository publishes it" if source == "hub" else "it is its owner's to publish"
-            raise ValueError(f"publish.base_model is true, and models.base.source is {source}: {theirs}")
+            raise ValueError(
+                f"publish.base_model is true, and models.base.source is {source}: {theirs}; set publish.base_model: false"
+            )
         return self

@@ -55,8 +55,8 @@ class Publish(Section):
     licence: str = "cc-by-4.0"
     """Licence of the published data, as a dataset card names it. OpenMathReasoning's is CC BY 4.0, and rows hold its text."""
     adapters: list[PublishedSave] = []
-    """Policies whose LoRA adapter is published, for `PeftModel.from_pretrained`. No weight is published unless it is named here
-    or under `saves`."""
+    """Policies whose LoRA adapter is published, for `PeftModel.from_pretrained`. No weight is published unless it is named here,
+    under `saves` or by `base_model`."""
     saves: list[PublishedSave] = []
     """Saves that are published whole, so that others can go on training from them."""
     base_model: bool = False

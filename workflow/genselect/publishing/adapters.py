@@ -142,7 +142,8 @@ def _licence(base: Path) -> str | None:
 def _made_again(config: Config) -> str:
     return {
         "hub": "",
-        "made": ", a tiny model made from scratch by this experiment (rule `make_base_model`), on no Hub",
+        "made": ", a tiny model made from scratch by this experiment (rule `make_base_model`), "
+        + ("published with it" if config.publish.base_model else "on no Hub"),
         "local": ", a folder of the machine that trained",
     }[config.models.base.source]
 

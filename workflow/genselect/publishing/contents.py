@@ -43,14 +43,14 @@ class Entry:
     """False for what is made after the staging, or out of it: no word about it belongs into the tree, which would not settle."""
 
 
-_WEIGHTS = "weights leave the machine only when publish.saves or publish.adapters names them"
+_WEIGHTS = "weights leave the machine only when publish names them (saves, adapters, base_model)"
 _ARRAYS = f"an array for each token is nothing {_COPY}"
 _MACHINERY = "machinery of a run, of no use elsewhere"
 _OTHER = "belongs to another experiment, or to a run that the configuration does not name"
 _MODEL = {
     "hub": "the base model's own repository has it",
     "local": "the base model's folder is its owner's to publish",
-    "made": "weights leave the machine only when named, here by publish.base_model",
+    "made": _WEIGHTS,
 }
 
 PUBLISHED_SAVE = Entry(
