@@ -78,13 +78,18 @@ class Arithmetic:
     """Explores or submits as a generator with the seed it is given says, and remembers what it was asked."""
 
     tokenizer: Any
+    parts: Path
     stop_after: int | None = None
+    after_a_part: bool = False
+    """Stop no sooner than a part is on disk: verdicts are decided in a thread, which may lag behind."""
     stop: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM)
     asked: list[tuple[int, int, int]] = field(default_factory=list)
 
     async def generate(self, context: Sequence[int], max_tokens: int, seed: int) -> Generated:
         self.asked.append((len(context), max_tokens, seed))
         if len(self.asked) == self.stop_after:
+            while self.after_a_part and not list(self.parts.rglob("step_0.parquet")):
+                await asyncio.sleep(0.01)
             self.stop()
         await asyncio.sleep(0)  # others have their turn, and signals are seen
         rng = random.Random(seed)
@@ -110,7 +115,7 @@ class Rig:
         def load(model: Path, run: Run, log: Path) -> Iterator[Arithmetic]:
             from genselect.base_model.tokenizer import load_tokenizer
 
-            player = Arithmetic(load_tokenizer(model), **policy)
+            player = Arithmetic(load_tokenizer(model), out / "parts", **policy)
             self.asked.append(player.asked)
             yield player
 
@@ -164,7 +169,7 @@ def test_a_stopped_rollout_goes_on_and_ends_as_if_it_had_not_been_stopped(rig, t
     whole.play()
     here = rig("stopped")
     with pytest.raises(SystemExit) as stopped:
-        here.play(stop_after=turns)
+        here.play(stop_after=turns, after_a_part=turns == 330)
     assert stopped.value.code == 75
     assert not here.records.exists()
     summary = here.play()
@@ -178,7 +183,7 @@ def test_a_stopped_rollout_goes_on_and_ends_as_if_it_had_not_been_stopped(rig, t
 def test_parts_of_other_settings_are_not_taken(rig) -> None:
     here = rig()
     with pytest.raises(SystemExit):
-        here.play(stop_after=330)
+        here.play(stop_after=330, after_a_part=True)
     other = here.play(rollout=Rollout(like="smoke", samples=SAMPLES, seed=6))
     assert other["played_in_this_start"] == QUESTIONS * SAMPLES
 
@@ -189,7 +194,7 @@ def test_a_failed_engine_is_told_and_its_finished_parts_are_kept(rig) -> None:
 
     here = rig()
     with pytest.raises(GenselectError, match="the engine failed"):
-        here.play(stop_after=330, stop=fail)
+        here.play(stop_after=330, after_a_part=True, stop=fail)
     assert not here.records.exists()
     assert here.play()["played_in_this_start"] < QUESTIONS * SAMPLES
 
