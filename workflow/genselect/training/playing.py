@@ -257,9 +257,13 @@ async def _play_parts(
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
                 group.create_task(work())
-    except* GenselectError as failures:
+    except BaseExceptionGroup as failures:
+        # No `except*`: what is raised in there comes out in a group before Python 3.11.4.
+        ours, others = failures.split(GenselectError)
+        if ours is None or others is not None:
+            raise
         # They fail together, of one cause.
-        raise _first(failures) from None
+        raise _first(ours) from None
 
 
 def _first(failures: BaseExceptionGroup[GenselectError]) -> GenselectError:
