@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,13 @@ def script() -> Script:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **options)  # type: ignore[call-overload]
 
     return run
+
+
+@pytest.fixture
+def models_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HTTPServer]:
+    """A Hub on this machine with one model (model_hub.py)."""
+    from model_hub import model_hub
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with model_hub() as server:
+        yield server

@@ -12,20 +12,13 @@ from genselect.base_model.fetch import fetch_model
 from genselect.base_model.folder import RECORD
 from genselect.errors import GenselectError
 from genselect.provenance import check_seal, seal_path
-from model_hub import COMMIT, FILES, model_hub
+from model_hub import COMMIT, FILES
 
 
 @pytest.fixture
-def hub(monkeypatch):
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    with model_hub() as server:
-        yield server
-
-
-@pytest.fixture
-def fetched(hub, tmp_path):
+def fetched(models_hub, tmp_path):
     def run(repo="some/model", revision=COMMIT[:8]):
-        return fetch_model(repo, revision, tmp_path / "model", endpoint=hub.endpoint)
+        return fetch_model(repo, revision, tmp_path / "model", endpoint=models_hub.endpoint)
 
     return run
 
@@ -51,11 +44,11 @@ def test_a_model_arrives_whole_with_the_full_commit_and_every_checksum(fetched, 
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_model_that_is_there_is_not_asked_for_again(fetched, hub, tmp_path):
+def test_a_model_that_is_there_is_not_asked_for_again(fetched, models_hub, tmp_path):
     record = fetched()
-    hub.state["asked"].clear()
+    models_hub.state["asked"].clear()
     assert fetched() == record
-    assert hub.state["asked"] == []
+    assert models_hub.state["asked"] == []
     (tmp_path / "model" / "model.safetensors").write_bytes(b"cut")
     fetched()
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == FILES["model.safetensors"]
@@ -79,25 +72,27 @@ def test_a_record_that_says_the_same_keeps_its_seal(fetched, tmp_path):
     assert check_seal(folder / RECORD).config["revision"] == COMMIT[:8]
 
 
-def test_a_stopped_download_goes_on_where_it_was(fetched, hub, tmp_path):
-    hub.state["fail_on"] = "model.safetensors"
+def test_a_stopped_download_goes_on_where_it_was(fetched, models_hub, tmp_path):
+    models_hub.state["fail_on"] = "model.safetensors"
     with pytest.raises(GenselectError, match="503"):
         fetched()
     assert not (tmp_path / "model").exists()
-    hub.state["fail_on"] = None
-    hub.state["asked"].clear()
+    models_hub.state["fail_on"] = None
+    models_hub.state["asked"].clear()
     fetched()
-    again = {path.rpartition("/")[2] for method, path in hub.state["asked"] if method == "GET" and "/resolve/" in path}
+    again = {
+        path.rpartition("/")[2] for method, path in models_hub.state["asked"] if method == "GET" and "/resolve/" in path
+    }
     assert again == {"model.safetensors"}
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_a_file_that_is_not_what_the_hub_says_is_refused(fetched, hub, tmp_path, name):
-    hub.state["served"][name] = FILES[name][:-1] + b"!"
+def test_a_file_that_is_not_what_the_hub_says_is_refused(fetched, models_hub, tmp_path, name):
+    models_hub.state["served"][name] = FILES[name][:-1] + b"!"
     with pytest.raises(GenselectError, match=rf"{name}: what was downloaded is not what the Hub says"):
         fetched()
     assert not (tmp_path / "model").exists()
-    hub.state["served"].clear()
+    models_hub.state["served"].clear()
     assert fetched()["revision"] == COMMIT
 
 

@@ -13,16 +13,9 @@ from genselect.base_model.folder import RECORD
 from genselect.errors import GenselectError
 from genselect.provenance import seal_path
 from genselect.publishing.fetched_model import bring_base_model
-from model_hub import COMMIT, FILES, model_hub
+from model_hub import COMMIT, FILES
 
 LONG_AGO = 10**18
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    with model_hub() as server:
-        yield server
 
 
 @pytest.fixture
@@ -42,15 +35,15 @@ def configured(results: Path, repository: Path, **base) -> Path:
 
 
 @pytest.fixture
-def recorded(hub, results, tmp_path):
+def recorded(models_hub, results, tmp_path):
     """Its record and seal are there, as they were published, and nothing else of the model."""
     theirs = tmp_path / "theirs"
-    fetch_model("some/model", COMMIT, theirs, endpoint=hub.endpoint)
+    fetch_model("some/model", COMMIT, theirs, endpoint=models_hub.endpoint)
     folder = results / "models" / "mini"
     folder.mkdir(parents=True)
     for path in (theirs / RECORD, seal_path(theirs / RECORD)):
         path.rename(folder / path.name)
-    hub.state["asked"].clear()
+    models_hub.state["asked"].clear()
     return folder
 
 
@@ -58,29 +51,29 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_it_comes_from_its_own_repository_and_what_was_published_stays(hub, results, recorded):
+def test_it_comes_from_its_own_repository_and_what_was_published_stays(models_hub, results, recorded):
     published = contents(recorded)
-    bring_base_model(results, "mini", LONG_AGO, endpoint=hub.endpoint)
+    bring_base_model(results, "mini", LONG_AGO, endpoint=models_hub.endpoint)
     assert contents(recorded) == FILES | published
     assert {path.stat().st_mtime_ns for path in recorded.rglob("*") if path.is_file()} == {LONG_AGO}
     # At the commit of the record: the configuration's may be a short one, which means another commit some day.
-    assert {path for _, path in hub.state["asked"] if COMMIT not in path} == set()
+    assert {path for _, path in models_hub.state["asked"] if COMMIT not in path} == set()
 
 
-def test_a_second_time_nothing_is_asked_for(hub, results, recorded):
-    bring_base_model(results, "mini", LONG_AGO, endpoint=hub.endpoint)
-    hub.state["asked"].clear()
-    bring_base_model(results, "mini", LONG_AGO, endpoint=hub.endpoint)
-    assert hub.state["asked"] == []
+def test_a_second_time_nothing_is_asked_for(models_hub, results, recorded):
+    bring_base_model(results, "mini", LONG_AGO, endpoint=models_hub.endpoint)
+    models_hub.state["asked"].clear()
+    bring_base_model(results, "mini", LONG_AGO, endpoint=models_hub.endpoint)
+    assert models_hub.state["asked"] == []
 
 
-def test_another_model_than_the_one_trained_from_is_refused(hub, results, recorded):
+def test_another_model_than_the_one_trained_from_is_refused(models_hub, results, recorded):
     record = json.loads((recorded / RECORD).read_text())
     record["files"]["model.safetensors"]["sha256"] = "0" * 64
     (recorded / RECORD).write_text(json.dumps(record))
     seal_path(recorded / RECORD).unlink()
     with pytest.raises(GenselectError, match="is not the one that the experiment started from"):
-        bring_base_model(results, "mini", LONG_AGO, endpoint=hub.endpoint)
+        bring_base_model(results, "mini", LONG_AGO, endpoint=models_hub.endpoint)
 
 
 def test_a_made_one_that_was_published_only_gets_its_time(tmp_path, repository):

@@ -167,15 +167,19 @@ def test_a_run_that_was_killed_while_it_took_its_start_takes_it_again(
     assert directory.steps() == [3, 4]
 
 
-def test_a_start_that_was_marked_broken_is_refused(start: Start, directory: Directory) -> None:
+def test_a_person_may_let_it_go_on_when_a_guard_stopped_it_in_its_first_step(
+    start: Start, directory: Directory
+) -> None:
     start(steps=2, name="other")
     begin = {"steps": 4, "start": {"run": "other", "step": 2}}
-    with pytest.raises(GenselectError, match="failed before its first step"):
-        start(crash=3, **begin)
-    Saves(directory.path / "checkpoints").mark_broken(2, "it repeats itself")
-    with pytest.raises(GenselectError, match=r"global_step_2: this run starts from it, and it is marked broken"):
+    assert start(jump=3, **begin) == launcher.GUARD
+    with pytest.raises(GenselectError, match="a guard stopped attempt 1 at step 3"):
         start(**begin)
-    assert len(directory.attempts()) == 1
+    (directory.path / "go_on").touch()
+    assert start(**begin) == 0
+    # From the save that it starts from, though the stop had marked this run's copy broken.
+    assert [attempt["resumed_from"] for attempt in directory.attempts()] == [2, 2]
+    assert (directory.path / "checkpoints" / "broken_global_step_2_attempt_1").is_dir()
 
 
 def test_near_the_end_of_its_job_it_saves_and_leaves(

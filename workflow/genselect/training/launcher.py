@@ -19,7 +19,6 @@ from genselect.provenance import collect
 from genselect.provenance.attempts import last_metrics_step
 from genselect.provenance.gpu_watch import GPU_WATCH, gpu_watch
 from genselect.provenance.run_directory import STOP_FILE, RunDirectory, resolve_start
-from genselect.provenance.saves import BROKEN
 from genselect.training.attempt_config import Inputs, write_configs
 from genselect.training.guard_stop import GO_ON_FILE, refuse_after_guard, stopped_by_guard
 from genselect.training.guards import settings_from
@@ -133,26 +132,20 @@ def _judge(directory: RunDirectory, step: int | None, steps: int, outcome: Outco
 
 
 def _bring_start(inputs: Inputs, directory: RunDirectory, weights: Mapping[str, str]) -> None:
-    """Copy the save of another run that this one starts from, once. Copied, for the other run may be deleted one day.
+    """Copy the save of another run that this one starts from. Copied, for the other run may be deleted one day.
 
-    Raises:
-        GenselectError: There is no such save, or it does not fit; or the copy was marked broken, and nothing else is left to go on from.
+    It is this run's beginning: where no save is left to go on from (the copying was killed, or a guard's stop in the first step marked
+    the copy broken), it is copied again. Without it the run would begin from the initial adapters.
     """
     start = inputs.run.start
     if start.run is None or start.step is None or directory.saves.complete():
         return
-    target = directory.saves.path(start.step)
-    if (target / BROKEN).exists():
-        raise GenselectError(
-            f"{target}: this run starts from it, and it is marked broken",
-            "Start from another save, under another run name.",
-        )
     source = resolve_start(
         inputs.runs_root, start.run, start.step, start.data_state, base_weights=weights, for_run=inputs.name
     )
     complete = json.loads((source / "complete.json").read_text(encoding="utf-8"))
-    # Without a whole save of its own the run has only what a killed copying left. It would be set aside, and the run begin anew.
-    shutil.rmtree(target, ignore_errors=True)
+    directory.saves.begin_save(start.step, len(directory.manifest()["attempts"]))
+    target = directory.saves.path(start.step)
     left_out = ["complete.json", "start_of", *([] if start.data_state else ["data.pt"])]
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*left_out))
     directory.saves.mark_complete(start.step, world_size=complete["world_size"], attempt=0, base_weights=weights)
