@@ -42,6 +42,7 @@ def configuration(closed: int) -> Config:
     """The miniature's, with so many closed runs, one long and one open one."""
     values = yaml.safe_load((ROOT / "config" / "mini.yaml").read_text())
     names = [f"run-{number:02d}" for number in range(closed)] + ["long", "open"]
+    values["publish"]["base_model"] = False  # there is none among the files
     values["runs"] |= {name: {"extends": "formal", "set": {"seed": number + 2}} for number, name in enumerate(names)}
     return Config.model_validate(values)
 
